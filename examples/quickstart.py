@@ -75,7 +75,7 @@ async def main() -> None:
     session = aioascend.Session(
         arguments.model or SPEECH.find(),
         shapes=None if arguments.model else SPEECH.shapes,
-        examples={"sr": RATE},
+        examples=None if arguments.model else SPEECH.examples,
         devices=arguments.device,
     )
     async with session:

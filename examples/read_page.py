@@ -11,12 +11,12 @@ import asyncio
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 from _models import ORIENTATION, TEXT_LINE, TEXT_PLACES, Model, missing
 
 import aioascend
 
 try:
+    import onnxruntime
     from PIL import Image
 except ImportError as error:
     raise missing(error) from None
