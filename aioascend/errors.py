@@ -1,0 +1,104 @@
+"""The exception family: every error that leaves aioascend derives from `AioascendError`.
+
+A message says what was wanted, what was given and what to do. The module imports nothing of ours,
+so that every package may raise these.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AclError",
+    "AioascendError",
+    "BackendUnavailable",
+    "BlockingCallInLoop",
+    "DeadlineExceeded",
+    "DeviceLost",
+    "ExecutionFailed",
+    "ForkedProcess",
+    "InvalidInput",
+    "ModelLoadError",
+    "OutOfMemory",
+    "Overloaded",
+    "SessionClosed",
+    "StaleLease",
+]
+
+
+class AioascendError(Exception):
+    """The base of every error that aioascend raises."""
+
+
+class InvalidInput(AioascendError, ValueError):
+    """An argument or a model input does not fit; nothing was queued and nothing else was touched."""
+
+
+class BackendUnavailable(AioascendError):
+    """No device of the wanted name: pyACL cannot be imported, or there is no such NPU or emulated device."""
+
+
+class ModelLoadError(AioascendError):
+    """A model could not be opened; the device and the process stay usable."""
+
+
+class Overloaded(AioascendError):
+    """The queue of a session is full.
+
+    `retry_after` is an estimate in seconds of when a place will be free, or None when nothing has completed yet.
+    """
+
+    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class DeadlineExceeded(AioascendError, TimeoutError):
+    """The time given to a request ran out; if it was still queued it never reached the device."""
+
+
+class SessionClosed(AioascendError):
+    """The session (or device) is not open: not opened yet, closing, or closed."""
+
+
+class ForkedProcess(AioascendError):
+    """An object made before `os.fork()` was used in the child, where its device and threads do not exist."""
+
+
+class BlockingCallInLoop(AioascendError, RuntimeError):
+    """A synchronous door was used on the thread of a running event loop, which it would have blocked."""
+
+
+class StaleLease(AioascendError):
+    """Pinned memory, a stream or an event was used after it had been given back or its context rebuilt."""
+
+
+class AclError(AioascendError):
+    """An ACL call returned a code other than 0.
+
+    `code` and `name` are the code and its symbolic name (pyACL reference §15), `call` the function, `device` the
+    device's name and `detail` the driver's own recent message (`acl.get_recent_err_msg`), "" when it had none.
+    """
+
+    def __init__(self, code: int, name: str, meaning: str, call: str, device: str, detail: str = "") -> None:
+        text = f"{call} on {device} returned {code} ({name}): {meaning}"
+        super().__init__(f"{text}. The driver says: {detail}" if detail else text)
+        self.code = code
+        self.name = name
+        self.meaning = meaning
+        self.call = call
+        self.device = device
+        self.detail = detail
+
+    def __reduce__(self) -> tuple[type[AclError], tuple[int, str, str, str, str, str]]:
+        return type(self), (self.code, self.name, self.meaning, self.call, self.device, self.detail)
+
+
+class OutOfMemory(AclError):
+    """The device, or its pinned host memory, has no room for an allocation."""
+
+
+class DeviceLost(AclError):
+    """The device no longer answers, or its hardware reported a fault that outlives the request."""
+
+
+class ExecutionFailed(AclError):
+    """A task failed on the device: the outputs of that run do not exist."""

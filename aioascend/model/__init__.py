@@ -1,0 +1,19 @@
+"""Models: where they come from, loading and unloading, their signature, checking inputs, results."""
+
+from .inputs import check_inputs
+from .loaded import LoadedModel, ShapeOptions, load_models
+from .outputs import Outputs
+from .signature import Signature, TensorSpec
+from .source import ModelSource, open_source
+
+__all__ = [
+    "LoadedModel",
+    "ModelSource",
+    "Outputs",
+    "ShapeOptions",
+    "Signature",
+    "TensorSpec",
+    "check_inputs",
+    "load_models",
+    "open_source",
+]

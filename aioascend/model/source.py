@@ -1,0 +1,47 @@
+"""Where a model comes from: a file or bytes, an offline model (`.om`) or an ONNX graph."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from ..errors import InvalidInput, ModelLoadError
+
+__all__ = ["ModelSource", "open_source"]
+
+_OM_MAGIC = b"IMOD"
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """A model to load: its display name, and either a path or the bytes themselves."""
+
+    name: str
+    path: str | None
+    data: bytes | None
+    is_om: bool
+
+
+def open_source(model: str | os.PathLike[str] | bytes | bytearray | memoryview) -> ModelSource:
+    """Look at a model's first bytes; raises `ModelLoadError` for a file that is missing, empty or unreadable."""
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        data = bytes(model)
+        if not data:
+            raise ModelLoadError("the model's bytes are empty; wanted an .om or .onnx model")
+        return ModelSource(f"<{len(data)} bytes>", None, data, data.startswith(_OM_MAGIC))
+    try:
+        path = os.fspath(model)
+    except TypeError:
+        raise InvalidInput(f"model: wanted a path or bytes, given {type(model).__name__}") from None
+    if not isinstance(path, str):
+        raise InvalidInput(f"model: wanted a path as text, given {type(path).__name__}")
+    try:
+        with open(path, "rb") as file:
+            magic = file.read(len(_OM_MAGIC))
+    except OSError as error:
+        raise ModelLoadError(f"cannot read the model {path}: {error.strerror or error}") from None
+    except ValueError as error:
+        raise ModelLoadError(f"cannot read the model {path!r}: {error}") from None
+    if not magic:
+        raise ModelLoadError(f"the model {path} is empty; wanted an .om or .onnx model")
+    return ModelSource(os.path.basename(path), os.path.abspath(path), None, magic == _OM_MAGIC)

@@ -1,0 +1,108 @@
+"""`Session.request`: a request whose inputs the caller writes into pinned memory itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+
+from .errors import SessionClosed, StaleLease
+from .model import Outputs
+from .runtime.leases import Lease
+from .runtime.pipeline import Pipeline
+from .runtime.request import Array, Request
+from .waiting import run_request
+
+__all__ = ["PinnedInputs", "PinnedRequest"]
+
+
+class PinnedInputs(Mapping[str, Array]):
+    """Writable arrays over pinned memory, by name (or by index); fill them in place: ``inputs["x"][:] = frame``.
+
+    They hold whatever the memory held before. Raises `StaleLease` once the request was left.
+    """
+
+    def __init__(self, arrays: list[Array], pipeline: Pipeline) -> None:
+        self._arrays: list[Array] | None = arrays
+        self._pipeline = pipeline
+
+    def __getitem__(self, key: str | int) -> Array:
+        if self._arrays is None:
+            raise StaleLease("these inputs were given back when their request was left; make a new request")
+        if isinstance(key, str):
+            index = self._pipeline.input_index.get(key)
+            if index is None:
+                raise KeyError(f"no input is named {key!r}; there are {', '.join(self)}")
+            return self._arrays[index]
+        return self._arrays[key]
+
+    def __setitem__(self, key: str | int, value: object) -> None:
+        raise TypeError(f"inputs cannot be replaced: write into the memory with inputs[{key!r}][...] = value")
+
+    def __iter__(self) -> Iterator[str]:
+        return (spec.name for spec in self._pipeline.signature.inputs)
+
+    def __len__(self) -> int:
+        return len(self._pipeline.signature.inputs)
+
+    def drop(self) -> None:
+        """Let go of the arrays."""
+        self._arrays = None
+
+
+class PinnedRequest:
+    """A lease on pinned input memory, from ``async with session.request() as request``.
+
+    The memory is handed to the next request when this one was left, its runs are over, and no array over it is alive.
+    """
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self._lease: Lease | None = None
+        self._inputs: PinnedInputs | None = None
+
+    @property
+    def inputs(self) -> PinnedInputs:
+        """The inputs to write into; raises `StaleLease` outside the `async with` block."""
+        if self._inputs is None:
+            raise StaleLease("use `async with session.request() as request:`, and the inputs inside the block only")
+        return self._inputs
+
+    async def run(self, *, timeout: float | None = None) -> Outputs:
+        """Run the model on what the inputs hold now; do not write into them until it returns.
+
+        May be called again after writing new values. The outputs belong to the caller. Raises what `Session.infer`
+        raises.
+        """
+        lease = self._lease
+        if lease is None or self._inputs is None:
+            raise StaleLease("run() outside its `async with session.request()` block: the memory was given back")
+        return await run_request(self._pipeline, Request([], patient=False, pinned=lease), timeout)
+
+    async def __aenter__(self) -> PinnedRequest:
+        if self._lease is not None:
+            raise StaleLease("a request can be entered once; make a new one with session.request()")
+        lease = self._lease = Lease()
+        leases = self._pipeline.leases
+        leases.ask(lease)
+        try:
+            await lease.granted.wait()
+        except BaseException:
+            leases.let_go(lease)
+            raise
+        if lease.error is not None:
+            raise lease.error
+        buffer = lease.buffer
+        if buffer is None:
+            raise SessionClosed("the session was closed meanwhile")
+        lease.arrays_alive = True
+        self._inputs = PinnedInputs(buffer.lend(lambda: leases.arrays_dropped(lease)), self._pipeline)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        inputs, self._inputs = self._inputs, None
+        if inputs is not None:
+            inputs.drop()
+        if self._lease is not None:
+            self._pipeline.leases.let_go(self._lease)

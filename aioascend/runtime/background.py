@@ -1,0 +1,40 @@
+"""Short-lived threads for opening and closing, which are sequences of slow steps."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+from .signal import Signal
+
+__all__ = ["in_background", "wait_for"]
+
+T = TypeVar("T")
+
+
+def in_background(name: str, function: Callable[[], T]) -> Future[T]:
+    """Run `function` in a thread of its own and give its outcome as a future; it goes on if nobody waits."""
+    outcome: Future[T] = Future()
+    outcome.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            result = function()
+        except BaseException as error:
+            outcome.set_exception(error)
+        else:
+            outcome.set_result(result)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return outcome
+
+
+async def wait_for(future: Future[T]) -> T:
+    """Await a thread's future; cancelling the wait leaves what it waits for alone, and a closed loop harms nobody."""
+    if not future.done():
+        signal = Signal()
+        future.add_done_callback(lambda _: signal.set(lambda port: port.wake()))
+        await signal.wait()
+    return future.result()

@@ -1,0 +1,58 @@
+"""Pinned memory of the stages at both ends of the pipeline, and leases on it.
+
+A caller's lease ends when its request has run or is given up *and* no array over the memory is alive any more: numpy
+arrays cannot be taken back, so a buffer whose arrays somebody still holds is not handed to the next caller.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..driver import Driver
+from ..memory.blocks import ArrayInterface, PinnedBlock, array_at
+from ..memory.layout import Layout
+from ..model import TensorSpec
+
+__all__ = ["InputBuffer", "OutputBuffer"]
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def _views(block: PinnedBlock, layout: Layout, specs: tuple[TensorSpec, ...]) -> list[Array]:
+    """One array for every tensor in a block."""
+    return [
+        array_at(block.address, offset, spec.dtype, spec.shape, spec.nbytes)
+        for offset, spec in zip(layout.offsets, specs, strict=True)
+    ]
+
+
+class InputBuffer:
+    """One pinned block for all inputs of a request."""
+
+    def __init__(self, driver: Driver, layout: Layout, specs: tuple[TensorSpec, ...]) -> None:
+        self.block = PinnedBlock(driver, layout.nbytes)
+        self._layout = layout
+        self._specs = specs
+        self.views = _views(self.block, layout, specs)
+
+    def lend(self, when_dropped: Callable[[], None]) -> list[Array]:
+        """Fresh arrays over the block; `when_dropped` is called once when the last of them is gone, on any thread."""
+        owner = ArrayInterface(self.block.address, self.block.nbytes)
+        raw: Array = np.asarray(owner)
+        weakref.finalize(owner, when_dropped).atexit = False
+        return [
+            raw[offset : offset + spec.nbytes].view(spec.dtype).reshape(spec.shape)
+            for offset, spec in zip(self._layout.offsets, self._specs, strict=True)
+        ]
+
+
+class OutputBuffer:
+    """One pinned block for all outputs of a request."""
+
+    def __init__(self, driver: Driver, layout: Layout, specs: tuple[TensorSpec, ...]) -> None:
+        self.block = PinnedBlock(driver, layout.nbytes)
+        self.views = _views(self.block, layout, specs)

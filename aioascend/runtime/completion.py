@@ -1,0 +1,202 @@
+"""How the device thread learns that a stream has reached a point: two ways behind one small interface.
+
+*callback* (the default): `launch_callback` with one permanent function and an int token, run by one report thread a
+device. *event*: an event recorded on the stream, and one thread a stream that waits for its events in order, with the
+GIL released. `AIOASCEND_COMPLETION=callback|event` chooses, because how old CANN binaries treat Python callbacks could
+not be verified (pyACL reference §3, §19). Neither carries a status: who receives a token asks the streams for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from ..driver import Driver
+from ..driver.constants import EventFlag
+from ..errors import AclError, InvalidInput
+
+__all__ = ["Completion", "make_completion"]
+
+logger = logging.getLogger("aioascend.runtime")
+
+_REPORT_MS = 100  # how long one process_report waits: the delay of a stop nobody announces
+_EVENT_MS = 1000
+_JOIN_S = 5.0
+
+Deliver = Callable[[int], None]
+
+
+class Completion(Protocol):
+    """Delivers the tokens armed on a stream, in order, once the stream has reached them."""
+
+    def attach(self, stream: int) -> None:
+        """Make a stream usable; control thread."""
+
+    def arm(self, stream: int, token: int) -> None:
+        """Have `token` delivered when everything queued on `stream` so far is done; device thread."""
+
+    def detach(self, stream: int) -> None:
+        """Undo `attach`; control thread, after the stream is synchronised and its tokens were delivered."""
+
+    def stop(self) -> None:
+        """End the threads; control thread, after every stream was detached."""
+
+    def abandon(self) -> None:
+        """Let the threads end by themselves and make no further ACL call (interpreter exit)."""
+
+
+def make_completion(driver: Driver, context: int, deliver: Deliver) -> Completion:
+    """The completion way that `AIOASCEND_COMPLETION` names; `deliver` must be thread-safe and never raise."""
+    way = os.environ.get("AIOASCEND_COMPLETION", "").strip() or "callback"
+    if way == "callback":
+        return _Callbacks(driver, context, deliver)
+    if way == "event":
+        return _Events(driver, context, deliver)
+    raise InvalidInput(f'AIOASCEND_COMPLETION: wanted "callback" or "event", given {way!r}')
+
+
+class _Callbacks:
+    def __init__(self, driver: Driver, context: int, deliver: Deliver) -> None:
+        self._driver = driver
+        self._context = context
+        self._deliver = deliver
+        self._stopping = False
+        # process_report returns at once while its thread has no subscription (107012): the gate keeps it from spinning.
+        self._gate = threading.Event()
+        self._lock = threading.Lock()
+        self._streams = 0
+        self._thread = threading.Thread(target=self._run, name=f"aioascend-report-{driver.device}", daemon=True)
+        self._thread.start()
+
+    def attach(self, stream: int) -> None:
+        ident = self._thread.ident
+        assert ident is not None
+        self._driver.subscribe_report(ident, stream)
+        with self._lock:
+            self._streams += 1
+            self._gate.set()
+
+    def arm(self, stream: int, token: int) -> None:
+        self._driver.launch_callback(self._deliver, token, stream)
+
+    def detach(self, stream: int) -> None:
+        with self._lock:
+            self._streams -= 1
+            if not self._streams:
+                self._gate.clear()
+        ident = self._thread.ident
+        assert ident is not None
+        self._driver.unsubscribe_report(ident, stream)
+
+    def stop(self) -> None:
+        self.abandon()
+        self._thread.join(_JOIN_S)
+        if self._thread.is_alive():
+            logger.warning("the report thread of %s has not ended", self._driver.device)
+
+    def abandon(self) -> None:
+        self._stopping = True
+        self._gate.set()
+
+    def _run(self) -> None:
+        driver = self._driver
+        try:
+            driver.set_context(self._context)
+            while True:
+                self._gate.wait()
+                if self._stopping:
+                    return
+                try:
+                    driver.process_report(_REPORT_MS)
+                except AclError as error:
+                    logger.warning("%s", error)
+                    self._gate.clear()  # a device that is gone: nothing will be reported until a stream is attached
+        except Exception:
+            logger.exception("the report thread of %s ends", driver.device)
+
+
+class _Events:
+    def __init__(self, driver: Driver, context: int, deliver: Deliver) -> None:
+        self._driver = driver
+        self._context = context
+        self._deliver = deliver
+        self._waiters: dict[int, _EventWaiter] = {}
+
+    def attach(self, stream: int) -> None:
+        self._waiters[stream] = _EventWaiter(self._driver, self._context, self._deliver)
+
+    def arm(self, stream: int, token: int) -> None:
+        self._waiters[stream].arm(stream, token)
+
+    def detach(self, stream: int) -> None:
+        self._waiters.pop(stream).stop()
+
+    def stop(self) -> None:
+        pass
+
+    def abandon(self) -> None:
+        for waiter in self._waiters.values():
+            waiter.abandon()
+
+
+class _EventWaiter:
+    """One thread that waits for one stream's events, in the order in which they were recorded."""
+
+    def __init__(self, driver: Driver, context: int, deliver: Deliver) -> None:
+        self._driver = driver
+        self._context = context
+        self._deliver = deliver
+        self._armed: queue.SimpleQueue[tuple[int, int] | None] = queue.SimpleQueue()
+        self._idle_events: list[int] = []
+        self._abandoned = False
+        self._thread = threading.Thread(target=self._run, name=f"aioascend-events-{driver.device}", daemon=True)
+        self._thread.start()
+
+    def arm(self, stream: int, token: int) -> None:
+        driver = self._driver
+        event = (
+            self._idle_events.pop()
+            if self._idle_events
+            else driver.create_event(EventFlag.SYNC | EventFlag.CAPTURE_STREAM_PROGRESS)
+        )
+        try:
+            driver.record_event(event, stream)
+        except AclError:
+            driver.destroy_event(event)
+            raise
+        self._armed.put((event, token))
+
+    def stop(self) -> None:
+        self._armed.put(None)
+        self._thread.join(_JOIN_S)
+        while self._idle_events:
+            self._driver.destroy_event(self._idle_events.pop())
+
+    def abandon(self) -> None:
+        self._abandoned = True
+        self._armed.put(None)
+
+    def _run(self) -> None:
+        driver = self._driver
+        try:
+            driver.set_context(self._context)
+            while (armed := self._armed.get()) is not None:
+                event, token = armed
+                try:
+                    while not driver.synchronize_event(event, _EVENT_MS):
+                        if self._abandoned:
+                            return
+                except AclError as error:
+                    # The point will not be reached. Who holds the token asks the streams, and is told the reason there.
+                    logger.debug("%s", error)
+                if driver.has_ex_events:
+                    self._idle_events.append(event)
+                else:
+                    driver.destroy_event(event)  # old CANN: a fresh event for every use (pyACL reference §7)
+                self._deliver(token)
+        except Exception:
+            logger.exception("the event thread of %s ends", driver.device)

@@ -1,0 +1,229 @@
+"""One loaded instance of a model with its three streams, its places and its pinned output buffers.
+
+While one request computes, the next is copied in and the one before is copied out: each stage has a stream, and events
+order a request's way through them on the device. A *place* holds what a request needs there: device memory for inputs
+and outputs, the dataset pair over it and the events. Everything is made at open, so that a launch allocates nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from ..errors import AclError
+from ..memory.blocks import DeviceBlock
+from ..memory.layout import Layout, plan
+from ..model import LoadedModel
+from .buffers import OutputBuffer
+from .core import DeviceCore, quietly
+from .request import Request
+
+__all__ = ["Lane", "Place"]
+
+logger = logging.getLogger("aioascend.runtime")
+
+
+class Place:
+    """Device memory, datasets and events for one request on the device."""
+
+    def __init__(self, lane: Lane, core: DeviceCore, inputs: Layout, outputs: Layout, stack: ExitStack) -> None:
+        driver = core.driver
+        self.request: Request | None = None
+        self.outlet: OutputBuffer | None = None
+        self.error: AclError | None = None
+        self.finished: Callable[[], None] = lambda: lane.finished(self)
+        self.inputs = DeviceBlock(driver, inputs.nbytes)
+        stack.callback(quietly, self.inputs.free)
+        self.outputs = DeviceBlock(driver, outputs.nbytes)
+        stack.callback(quietly, self.outputs.free)
+        self.input_dataset = _dataset(core, self.inputs, inputs, stack)
+        self.output_dataset = _dataset(core, self.outputs, outputs, stack)
+        self.copied_in = driver.create_event()
+        self.computed = driver.create_event()
+        # Through the attribute, not the handle: where events serve once, they are replaced at every launch.
+        stack.callback(lambda: quietly(driver.destroy_event, self.copied_in))
+        stack.callback(lambda: quietly(driver.destroy_event, self.computed))
+
+
+class Lane:
+    """A model instance on three streams; built and torn down on the control thread, otherwise used on the device's."""
+
+    def __init__(self, core: DeviceCore, model: LoadedModel, depth: int, outlets: int, stack: ExitStack) -> None:
+        driver = core.driver
+        signature = model.signature
+        self._core = core
+        self._driver = driver
+        self._model_id = model.model_id
+        self._input_nbytes = plan(signature.input_nbytes).nbytes
+        self._output_nbytes = plan(signature.output_nbytes).nbytes
+        self._free: list[Place] = []
+        self._running: deque[Place] = deque()  # in the order of launch, which is the order of every stream
+        self._done: list[Place] = []
+        self.settle: Callable[[], None] = lambda: None  # set by the pipeline: what follows a burst of completions
+        inputs, outputs = plan(signature.input_nbytes), plan(signature.output_nbytes)
+        self.outlets: list[OutputBuffer] = []
+        for _ in range(outlets):
+            outlet = OutputBuffer(driver, outputs, signature.outputs)
+            stack.callback(quietly, outlet.block.free)
+            self.outlets.append(outlet)
+        streams = []
+        for _ in range(3):
+            stream = driver.create_stream()
+            stack.callback(quietly, driver.destroy_stream, stream)
+            streams.append(stream)
+        self._h2d, self._compute, self._d2h = streams
+        for _ in range(depth):
+            self._free.append(Place(self, core, inputs, outputs, stack))
+        core.attach(self._d2h)
+        stack.callback(quietly, core.detach, self._d2h)
+        for stream in streams:
+            stack.callback(quietly, driver.synchronize_stream, stream)
+
+    @property
+    def running(self) -> int:
+        """Requests on the device."""
+        return len(self._running) + len(self._done)
+
+    # -- launching --------------------------------------------------------------------------------------------------
+
+    def launch(self, request: Request) -> None:
+        """Queue a request's way through the three streams; never blocks and never raises.
+
+        The caller sees to it that there is a free place and a free outlet. If a call fails, the request is failed, and
+        its place comes back like any other once the streams have passed what was queued.
+        """
+        place = self._free.pop()
+        outlet = self.outlets.pop()
+        place.request, place.outlet, place.error = request, outlet, None
+        self._running.append(place)
+        driver = self._driver
+        buffer = request.buffer
+        assert buffer is not None
+        try:
+            if not driver.has_ex_events:
+                self._renew_events(place)
+            nbytes = self._input_nbytes
+            driver.memcpy_to_device(place.inputs.address, nbytes, buffer.block.address, nbytes, self._h2d)
+            driver.record_event(place.copied_in, self._h2d)
+            driver.stream_wait_event(self._compute, place.copied_in)
+            driver.execute_async(self._model_id, place.input_dataset, place.output_dataset, self._compute)
+            driver.record_event(place.computed, self._compute)
+            driver.stream_wait_event(self._d2h, place.computed)
+            nbytes = self._output_nbytes
+            driver.memcpy_to_host(outlet.block.address, nbytes, place.outputs.address, nbytes, self._d2h)
+            self._core.arm(self._d2h, place.finished)
+        except AclError as error:
+            place.error = error
+            self._wait_for_queued(place)
+
+    def _renew_events(self, place: Place) -> None:
+        # Old CANN: a plain event serves one dependency only (pyACL reference §7). Its release is deferred by the
+        # runtime while work refers to it, and none does: the place was free.
+        driver = self._driver
+        driver.destroy_event(place.copied_in)
+        place.copied_in = driver.create_event()
+        driver.destroy_event(place.computed)
+        place.computed = driver.create_event()
+
+    def _wait_for_queued(self, place: Place) -> None:
+        """After a failed launch: have the place come back when the streams have passed what was queued for it."""
+        driver = self._driver
+        try:
+            driver.record_event(place.copied_in, self._h2d)
+            driver.stream_wait_event(self._compute, place.copied_in)
+            driver.record_event(place.computed, self._compute)
+            driver.stream_wait_event(self._d2h, place.computed)
+            self._core.arm(self._d2h, place.finished)
+        except AclError:
+            # The device takes no more work: only the control thread may wait for the streams now.
+            self._core.control(self._drain_and_finish, place)
+
+    def _drain_and_finish(self, place: Place) -> None:
+        for stream in (self._h2d, self._compute, self._d2h):
+            quietly(self._driver.synchronize_stream, stream)
+        self._core.post(self.finished, place)
+
+    # -- completion -------------------------------------------------------------------------------------------------
+
+    def finished(self, place: Place) -> None:
+        """The copy out of a place is over; what it is worth is asked once a burst, in `confirm`."""
+        self._running.remove(place)  # the first in all but odd cases
+        self._done.append(place)
+        self._core.settle(self.settle)
+
+    def confirm(self) -> list[Place]:
+        """The places whose way ended in this burst, each with the error of its run if there was one.
+
+        A callback carries no status: only a query of the streams tells whether what ran on them failed, and it does
+        not tell which task (pyACL reference §17, §22). A failure is therefore given to every request that was
+        unconfirmed on that stream when it was seen and may have been running by then.
+        """
+        done, self._done = self._done, []
+        if not done:
+            return done
+        driver = self._driver
+        for stage, stream in enumerate((self._h2d, self._compute, self._d2h)):
+            try:
+                driver.stream_query(stream)
+            except AclError as error:
+                self._blame(error, done, stage)
+        return done
+
+    def _blame(self, error: AclError, done: list[Place], stage: int) -> None:
+        blamed = list(done)
+        for place in self._running:
+            blamed.append(place)
+            if not self._passed(place, stage):
+                break  # later ones had not begun this stage when the failure was seen
+        for place in blamed:
+            if place.error is None:
+                place.error = _shared(error, len(blamed))
+
+    def _passed(self, place: Place, stage: int) -> bool:
+        if stage == 2:
+            return True  # nothing tells: take it that it has
+        try:
+            return self._driver.event_recorded(place.copied_in if stage == 0 else place.computed)
+        except AclError:
+            return True
+
+    def input_read(self, place: Place) -> bool:
+        """Whether the device has read the pinned inputs of a running place."""
+        try:
+            return self._driver.event_recorded(place.copied_in)
+        except AclError:
+            return False  # its end will tell
+
+    def running_places(self) -> deque[Place]:
+        """The places on the device, oldest first."""
+        return self._running
+
+    def free(self, place: Place) -> None:
+        """A confirmed place is free again."""
+        place.request = place.outlet = place.error = None
+        self._free.append(place)
+
+
+def _shared(error: AclError, requests: int) -> AclError:
+    """A copy of `error` for one of several requests, saying so."""
+    detail = error.detail
+    if requests > 1:
+        note = (
+            f"{requests} requests were unconfirmed on this stream, and ACL does not tell which of them failed: "
+            "all of them get this error, and any of them may be repeated"
+        )
+        detail = f"{detail}; {note}" if detail else note
+    return type(error)(error.code, error.name, error.meaning, error.call, error.device, detail)
+
+
+def _dataset(core: DeviceCore, block: DeviceBlock, layout: Layout, stack: ExitStack) -> int:
+    driver = core.driver
+    dataset = driver.create_dataset()
+    stack.callback(quietly, driver.destroy_dataset, dataset)
+    for offset, size in zip(layout.offsets, layout.sizes, strict=True):
+        buffer = driver.create_data_buffer(block.address + offset, size)
+        stack.callback(quietly, driver.destroy_data_buffer, buffer)
+        driver.add_dataset_buffer(dataset, buffer)
+    return dataset

@@ -1,0 +1,156 @@
+"""Pinned input memory that callers write into themselves, so that nothing is copied on the host.
+
+A lease ends when its holder has let go of it, no request over it is unfinished, *and* no array over its memory is
+alive: a numpy array cannot be taken back, so a buffer that somebody still sees is never handed to the next caller. The
+pool is bounded and apart from the buffers of the copy stage: holders who take their time hold up other holders only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from ..errors import AioascendError, SessionClosed
+from ..memory.layout import Layout
+from ..model import TensorSpec
+from .buffers import InputBuffer
+from .core import DeviceCore, quietly
+from .signal import Signal
+
+__all__ = ["Lease", "LeasePool"]
+
+logger = logging.getLogger("aioascend.runtime")
+
+
+class Lease:
+    """One holder's claim on a pinned input buffer, from the moment it asks."""
+
+    __slots__ = ("abandoned", "arrays_alive", "buffer", "error", "granted", "held", "unfinished")
+
+    def __init__(self) -> None:
+        self.granted = Signal()
+        self.error: AioascendError | None = None
+        self.buffer: InputBuffer | None = None
+        self.abandoned = False
+        self.held = False
+        self.arrays_alive = False
+        self.unfinished = 0  # requests over this buffer that are queued or on the device
+
+
+class LeasePool:
+    """The pinned buffers for callers of one session; its methods run on the device thread unless they say otherwise."""
+
+    def __init__(self, core: DeviceCore, layout: Layout, specs: tuple[TensorSpec, ...], limit: int) -> None:
+        self._core = core
+        self._layout = layout
+        self._specs = specs
+        self._room = limit
+        self._free: list[InputBuffer] = []
+        self._queue: deque[Lease] = deque()
+        self.leased = 0
+        self._closed: str | None = None
+
+    # -- from any thread --------------------------------------------------------------------------------------------
+
+    def ask(self, lease: Lease) -> None:
+        """Queue for a buffer; `lease.granted` is set when there is one, or an error; from any thread."""
+        self._core.post(self._ask, lease)
+
+    def let_go(self, lease: Lease) -> None:
+        """The holder is done with the lease, or never waited for it to the end; from any thread."""
+        lease.abandoned = True
+        self._post(self._let_go, lease)
+
+    def arrays_dropped(self, lease: Lease) -> None:
+        """The last array over the lease's memory is gone; from any thread, finalizers included."""
+        self._post(self._arrays_dropped, lease)
+
+    def _post(self, function: Callable[[Lease], None], lease: Lease) -> None:
+        try:
+            self._core.post(function, lease)
+        except SessionClosed:
+            pass  # the buffers went with the session
+
+    # -- device thread ----------------------------------------------------------------------------------------------
+
+    def _ask(self, lease: Lease) -> None:
+        if self._closed is not None:
+            lease.error = SessionClosed(self._closed)
+            lease.granted.set(self._core.touch)
+        elif self._free:
+            self._grant(lease, self._free.pop())
+        elif self._room:
+            self._room -= 1
+            self._core.control(self._make, lease)
+        else:
+            self._queue.append(lease)
+
+    def _make(self, lease: Lease) -> None:
+        # On the control thread: allocating pinned memory is slow.
+        try:
+            buffer = InputBuffer(self._core.driver, self._layout, self._specs)
+        except AioascendError as failure:
+            error = failure  # the name of an except clause is gone when the post runs
+
+            def failed(_: None) -> None:
+                self._room += 1
+                lease.error = error
+                lease.granted.set(self._core.touch)
+
+            self._core.post(failed, None)
+            return
+        self._core.post(lambda made: self._grant(lease, made), buffer)
+
+    def _grant(self, lease: Lease, buffer: InputBuffer) -> None:
+        if lease.abandoned:
+            self._pass_on(buffer)
+            return
+        lease.buffer = buffer
+        lease.held = True
+        self.leased += 1
+        lease.granted.set(self._core.touch)
+
+    def _pass_on(self, buffer: InputBuffer) -> None:
+        while self._queue:
+            lease = self._queue.popleft()
+            if not lease.abandoned:
+                self._grant(lease, buffer)
+                return
+        self._free.append(buffer)
+
+    def _let_go(self, lease: Lease) -> None:
+        lease.held = False
+        self.check(lease)
+
+    def _arrays_dropped(self, lease: Lease) -> None:
+        lease.arrays_alive = False
+        self.check(lease)
+
+    def check(self, lease: Lease) -> None:
+        """Hand the buffer on if nothing refers to it any more."""
+        if lease.buffer is not None and not (lease.held or lease.arrays_alive or lease.unfinished):
+            buffer, lease.buffer = lease.buffer, None
+            self.leased -= 1
+            self._pass_on(buffer)
+
+    def stop(self, reason: str) -> None:
+        """Refuse new leases and those that wait."""
+        self._closed = reason
+        while self._queue:
+            lease = self._queue.popleft()
+            lease.error = SessionClosed(reason)
+            lease.granted.set(self._core.touch)
+
+    def close(self) -> None:
+        """Free the buffers that nobody sees; control thread."""
+        while self._free:
+            quietly(self._free.pop().block.free)
+        if self.leased:
+            logger.warning(
+                "%d pinned input buffer%s of a closed session stay%s allocated: arrays over them, or requests that "
+                "were not left, are still alive",
+                self.leased,
+                "s" * (self.leased > 1),
+                "s" * (self.leased == 1),
+            )

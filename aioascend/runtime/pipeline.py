@@ -1,0 +1,296 @@
+"""From a queued request to its outcome: what happens on the device thread for one session.
+
+The pipeline owns the queue (`scheduling.Admission`), the pinned input buffers and the lanes. It reacts to posts and
+completions, and at the end of every burst asks the queue what to do next.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import numpy as np
+
+from ..errors import AioascendError, Overloaded, SessionClosed
+from ..memory.copying import copy_array
+from ..memory.layout import plan
+from ..model import LoadedModel, Outputs
+from ..scheduling.admission import Admission, QueueFull, Where
+from ..telemetry.statistics import Counters
+from .buffers import InputBuffer, OutputBuffer
+from .core import DeviceCore, quietly
+from .lane import Lane, Place
+from .leases import LeasePool
+from .request import Array, Request
+
+__all__ = ["Pipeline"]
+
+logger = logging.getLogger("aioascend.runtime")
+
+_INLINE_BYTES = 1 << 20
+"""Copies up to this size are made on the device thread: handing them to a worker would take longer than the copy."""
+
+
+class Pipeline:
+    """The device-thread side of a session; built and closed on the control thread."""
+
+    def __init__(self, core: DeviceCore, models: list[LoadedModel], *, depth: int, max_waiting: int) -> None:
+        self._core = core
+        self.signature = signature = models[0].signature
+        self.input_index = signature.input_index()
+        self._output_index = signature.output_index()
+        self._input_inline = sum(spec.nbytes for spec in signature.inputs) <= _INLINE_BYTES
+        self._output_inline = sum(spec.nbytes for spec in signature.outputs) <= _INLINE_BYTES
+        self.counters = Counters()
+        self._max_waiting = max_waiting
+        self._closing: str | None = None
+        self._on_idle: Callable[[], None] | None = None
+        # Two pinned inputs are the double buffer: one is filled while the device reads the other.
+        staging = max(2, len(models) * (depth - 1))
+        outlets = depth + 1  # one more than can run: results are copied out while a full set runs
+        self.admission: Admission[Request] = Admission(
+            lanes=len(models), depth=depth, staging=staging, outlets=outlets, max_waiting=max_waiting
+        )
+        with ExitStack() as stack:
+            driver = core.driver
+            layout = plan(signature.input_nbytes)
+            self.leases = LeasePool(core, layout, signature.inputs, max(2, len(models) * depth))
+            stack.callback(self.leases.close)
+            self._staging: list[InputBuffer] = []
+            for _ in range(staging):
+                buffer = InputBuffer(driver, layout, signature.inputs)
+                stack.callback(quietly, buffer.block.free)
+                self._staging.append(buffer)
+            self._lanes = [Lane(core, model, depth, outlets, stack) for model in models]
+            for lane in self._lanes:
+                lane.settle = self._settle
+            self._stack = stack.pop_all()
+
+    # -- from any thread --------------------------------------------------------------------------------------------
+
+    def submit(self, request: Request) -> None:
+        """Hand a checked request to the device thread; from any thread."""
+        self._core.post(self._offer, request)
+
+    def abandon(self, request: Request) -> None:
+        """Nobody waits for this request any more; from any thread.
+
+        What has not been launched never reaches the device. `request.taken` is set once its arrays are not read any
+        more, which is at once unless a copy of them is under way.
+        """
+        request.abandoned = True
+        if request.claim() is not None:
+            request.taken.set(lambda port: port.wake())
+        try:
+            self._core.post(self._withdraw, request)
+        except SessionClosed:
+            pass
+
+    # -- the queue --------------------------------------------------------------------------------------------------
+
+    def _offer(self, request: Request) -> None:
+        if request.pinned is not None:
+            request.pinned.unfinished += 1
+        if self._closing is not None:
+            self._fail(request, SessionClosed(self._closing))
+            return
+        if request.abandoned:
+            self._end(request)
+            return
+        try:
+            self.admission.offer(request, patient=request.patient, pinned=request.pinned is not None)
+        except QueueFull as full:
+            self.counters.refused += 1
+            after = "" if full.retry_after is None else f"; a place is free in about {full.retry_after * 1e3:.3g} ms"
+            error = Overloaded(
+                f"the queue is full: {full.waiting} requests wait (max_waiting={self._max_waiting}){after}. "
+                "Try again later, raise max_waiting, or use submit or map, which wait for a place",
+                retry_after=full.retry_after,
+            )
+            self._fail(request, error)
+            return
+        self._core.settle(self._settle)
+
+    def _withdraw(self, request: Request) -> None:
+        if request.done:
+            return
+        where = self.admission.withdraw(request)
+        if where is Where.STAGED:
+            self._free_input(request)
+        if where in (Where.WAITING, Where.STAGED):
+            self.counters.cancelled += 1
+            self._end(request)
+            self._core.settle(self._settle)
+
+    def _settle(self) -> None:
+        """The end of a burst: confirm what the device finished, then do whatever can be done next."""
+        for index, lane in enumerate(self._lanes):
+            for place in lane.confirm():
+                self._conclude(index, place)
+        admission = self.admission
+        if admission.waiting:
+            self._reclaim_inputs()
+        while decision := admission.decide():
+            for request in decision.stage:
+                self._stage(request)
+            for request, index in decision.launch:
+                self._lanes[index].launch(request)
+        if self._on_idle is not None and admission.idle:
+            on_idle, self._on_idle = self._on_idle, None
+            on_idle()
+
+    # -- copying in -------------------------------------------------------------------------------------------------
+
+    def _stage(self, request: Request) -> None:
+        arrays = request.claim()
+        if arrays is None:  # abandoned a moment ago; its withdrawal is on its way
+            self.admission.staging_failed(request)
+            self.admission.staging_freed()
+            self.counters.cancelled += 1
+            self._end(request)
+            return
+        request.buffer = self._staging.pop()
+        if self._input_inline:
+            self._copy_in(request, arrays)
+            self._copied_in(request)
+        else:
+            self._core.copy(self._copy_in_and_tell, request, arrays)
+
+    def _copy_in_and_tell(self, request: Request, arrays: list[Array]) -> None:
+        self._copy_in(request, arrays)
+        del arrays  # before the caller is told that its arrays are not in use any more
+        self._core.post(self._copied_in, request)
+
+    def _copy_in(self, request: Request, arrays: list[Array]) -> None:
+        assert request.buffer is not None
+        try:
+            for view, array in zip(request.buffer.views, arrays, strict=True):
+                if not copy_array(view, array, lambda: request.abandoned):
+                    return
+        except Exception as error:  # a memory-mapped file that shrank, a lying array subclass: the request's own fault
+            request.error = AioascendError(f"copying the inputs failed: {type(error).__name__}: {error}")
+
+    def _copied_in(self, request: Request) -> None:
+        request.taken.set(self._core.touch)
+        if request.error is not None:
+            self.admission.staging_failed(request)
+            self._free_input(request)
+            self._fail(request, request.error)
+        elif not self.admission.staged(request):
+            self._free_input(request)
+            self.counters.cancelled += 1
+            self._end(request)
+        self._core.settle(self._settle)
+
+    def _free_input(self, request: Request) -> None:
+        buffer, request.buffer = request.buffer, None
+        if buffer is not None and request.pinned is None:
+            self._staging.append(buffer)
+            self.admission.staging_freed()
+
+    def _reclaim_inputs(self) -> None:
+        """Free the pinned inputs that the device has read while their requests are still running."""
+        for lane in self._lanes:
+            for place in lane.running_places():
+                request = place.request
+                if request is not None and request.buffer is not None and request.pinned is None:
+                    if not lane.input_read(place):
+                        break
+                    self._free_input(request)
+
+    # -- coming out -------------------------------------------------------------------------------------------------
+
+    def _conclude(self, index: int, place: Place) -> None:
+        request, outlet, error = place.request, place.outlet, place.error
+        assert request is not None
+        assert outlet is not None
+        self._lanes[index].free(place)
+        self._free_input(request)
+        self.admission.finished(index, time.monotonic())
+        if error is not None:
+            self.counters.failed += 1
+            self._fail(request, error)
+        elif request.abandoned:
+            self.counters.cancelled += 1
+            self._end(request)
+        elif not self._output_inline:
+            self._core.copy(self._copy_out_and_tell, request, outlet, index)
+            return
+        else:
+            self._succeed(request, [view.copy() for view in outlet.views])
+        self._outlet_freed(index, outlet)
+
+    def _copy_out_and_tell(self, request: Request, outlet: OutputBuffer, index: int) -> None:
+        arrays: list[Array] = []
+        error: Exception | None = None
+        try:
+            for view in outlet.views:
+                array = np.empty_like(view)
+                copy_array(array, view, lambda: request.abandoned)
+                arrays.append(array)
+        except MemoryError as failure:
+            error = AioascendError(f"no memory for the outputs: {failure}")
+
+        def copied(_: None) -> None:
+            if error is not None:
+                self.counters.failed += 1
+                self._fail(request, error)
+            elif request.abandoned:
+                self.counters.cancelled += 1
+                self._end(request)
+            else:
+                self._succeed(request, arrays)
+            self._outlet_freed(index, outlet)
+            self._core.settle(self._settle)
+
+        self._core.post(copied, None)
+
+    def _outlet_freed(self, index: int, outlet: OutputBuffer) -> None:
+        self._lanes[index].outlets.append(outlet)
+        self.admission.drained(index)
+
+    def _succeed(self, request: Request, arrays: list[Array]) -> None:
+        self.counters.completed += 1
+        request.outputs = Outputs(arrays, self.signature.outputs, self._output_index)
+        self._end(request)
+
+    def _fail(self, request: Request, error: Exception) -> None:
+        request.error = error
+        self._end(request)
+
+    def _end(self, request: Request) -> None:
+        request.claim()  # let go of the caller's arrays
+        if not request.done:
+            request.taken.set(self._core.touch)
+            request.done.set(self._core.touch)
+            if request.pinned is not None:
+                request.pinned.unfinished -= 1
+                self.leases.check(request.pinned)
+
+    # -- closing ----------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Tear everything down; control thread, when `when_idle` has reported."""
+        self._stack.close()
+
+    def stop_accepting(self, reason: str, *, drain: bool, when_idle: Callable[[], None]) -> None:
+        """Refuse new requests with `reason`, give up the queued ones unless `drain`, and report when nothing is left.
+
+        Device thread. What runs on the device is waited for in any case: the memory is the device's until then.
+        """
+        self._closing = reason
+        self._on_idle = when_idle
+        self.leases.stop(reason)
+        if not drain:
+            for request in self.admission.pending():
+                request.abandoned = True
+                where = self.admission.withdraw(request)
+                if where is Where.STAGED:
+                    self._free_input(request)
+                if where is not Where.STAGING:
+                    self._fail(request, SessionClosed(reason))
+                else:
+                    request.error = SessionClosed(reason)
+        self._core.settle(self._settle)

@@ -1,0 +1,99 @@
+"""How the device thread reaches whoever waits: one small port a waiter, one wake-up a loop and burst.
+
+A port takes *notes* (a function and its argument) from any thread and runs them where the waiter lives. The device
+thread puts all notes of a burst first and then wakes each port once. The first implementation is an asyncio loop;
+`ThreadPort` serves the synchronous doors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+__all__ = ["LoopPort", "Port", "ThreadPort", "current_port"]
+
+logger = logging.getLogger("aioascend.runtime")
+
+
+class Port(Protocol):
+    """Where a waiter lives."""
+
+    def put(self, function: Callable[[Any], None], argument: Any) -> None:
+        """Leave a note; from any thread. It runs after the next `wake`."""
+
+    def wake(self) -> None:
+        """Have the notes run soon; from any thread. A waiter that is gone spoils nothing."""
+
+
+class LoopPort:
+    """The port of an asyncio event loop (any implementation of it)."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = weakref.ref(loop)  # the registry's value must not keep its key alive
+        self._notes: deque[tuple[Callable[[Any], None], Any]] = deque()
+        self._armed = False
+
+    def put(self, function: Callable[[Any], None], argument: Any) -> None:
+        """Leave a note for the loop's thread."""
+        self._notes.append((function, argument))
+
+    def wake(self) -> None:
+        """Schedule one run through the notes unless one is already on its way."""
+        if self._armed:
+            return
+        self._armed = True
+        loop = self._loop()
+        try:
+            if loop is None:
+                raise RuntimeError("the loop is gone")
+            loop.call_soon_threadsafe(self._run)
+        except RuntimeError:
+            # Nobody is left who could be told: the loop was closed with requests in flight.
+            self._notes.clear()
+            self._armed = False
+
+    def _run(self) -> None:
+        self._armed = False  # before the first note is taken: a note put from now on arms anew, so none is left behind
+        notes = self._notes
+        for _ in range(len(notes)):
+            function, argument = notes.popleft()
+            function(argument)
+        if notes and not self._armed:
+            self.wake()
+
+
+class ThreadPort:
+    """The port of a plain thread that blocks until its one note arrives."""
+
+    def __init__(self) -> None:
+        self._ready = threading.Semaphore(0)
+
+    def put(self, function: Callable[[Any], None], argument: Any) -> None:
+        """Release the waiting thread; the note itself has nothing more to say."""
+        self._ready.release()
+
+    def wake(self) -> None:
+        """Nothing to do: `put` has woken the thread."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Block until a note arrived; False on timeout (seconds)."""
+        return self._ready.acquire(timeout=timeout)
+
+
+_lock = threading.Lock()
+_ports: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopPort] = weakref.WeakKeyDictionary()
+
+
+def current_port() -> tuple[asyncio.AbstractEventLoop, LoopPort]:
+    """The running loop and its port; raises `RuntimeError` outside one."""
+    loop = asyncio.get_running_loop()
+    port = _ports.get(loop)
+    if port is None:
+        with _lock:
+            port = _ports.setdefault(loop, LoopPort(loop))
+    return loop, port

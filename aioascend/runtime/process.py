@@ -1,0 +1,135 @@
+"""What exists once a process: ACL's initialisation, the open devices, and what becomes of them at fork and at exit."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from ..driver import Backend, DeviceName, Driver, backend, restore
+from ..errors import AioascendError, ForkedProcess
+from .core import DeviceCore
+
+__all__ = ["acquire", "open_devices", "release", "shutdown"]
+
+_FORKED = (
+    "this process was forked from one that had opened {what}: device state and threads do not exist in a forked "
+    'child. Open the session after the fork, or start workers with the "spawn" method.'
+)
+
+
+@dataclass
+class _Use:
+    name: DeviceName
+    core: DeviceCore
+    started: Future[None]
+    users: int = 0
+
+
+_lock = threading.RLock()
+_uses: dict[DeviceName, _Use] = {}
+_former: list[_Use] = []  # uses that a new one has replaced, until their last user leaves
+_initialised: dict[int, tuple[Any, bool]] = {}  # id of the acl module -> the module, whether we initialised it
+_npu_parent = False  # an ancestor had initialised pyACL before it forked
+
+
+def acquire(name: DeviceName) -> tuple[DeviceCore, Future[None]]:
+    """Join the users of a device, opening it for the first one.
+
+    Never blocks: the future ends when the device is open, with the error of the failing call if it is not. Every
+    `acquire` is undone by one `release`, a failed one too.
+    """
+    if _npu_parent and name.kind == "npu":
+        raise ForkedProcess(_FORKED.format(what="the NPU"))
+    found: Backend = backend(name.kind)
+    with _lock:
+        use = _uses.get(name)
+        if use is not None and (use.core.driver.acl is not found.acl or _failed(use.started)):
+            _former.append(_uses.pop(name))  # those who came for it have yet to leave it
+            use = None
+        if use is None:
+            core = DeviceCore(name, found)
+            use = _uses[name] = _Use(name, core, core.control(core.start, _initialise))
+        use.users += 1
+        return use.core, use.started
+
+
+def _failed(started: Future[None]) -> bool:
+    return started.done() and started.exception() is not None
+
+
+def release(core: DeviceCore) -> Future[None] | None:
+    """Leave the users of a device. For the last one it is closed: the future ends when that is done, then join it."""
+    with _lock:
+        for use in (*_uses.values(), *_former):
+            if use.core is core:
+                use.users -= 1
+                if use.users:
+                    return None
+                if use in _former:
+                    _former.remove(use)
+                else:
+                    _uses.pop(use.name)
+                return core.control(core.stop)
+    return None
+
+
+def open_devices() -> tuple[DeviceCore, ...]:
+    """The devices that are open now."""
+    with _lock:
+        return tuple(use.core for use in _uses.values())
+
+
+def _initialise(driver: Driver) -> None:
+    with _lock:
+        acl = driver.acl
+        if id(acl) not in _initialised:
+            _initialised[id(acl)] = (acl, driver.init())
+
+
+def shutdown() -> None:
+    """De-initialise ACL where aioascend initialised it; every session and device must be closed.
+
+    Closing the last session leaves ACL initialised, because others in the process may share it. Call this at the end
+    of a program that is sure nobody does. What another library initialised (100002) is left alone. A later session
+    initialises ACL anew. Raises `AioascendError` while something is open.
+    """
+    with _lock:
+        if _uses:
+            raise AioascendError(f"close every session first: {', '.join(map(str, _uses))} in use")
+        states = list(_initialised.values())
+        _initialised.clear()
+    for acl, ours in states:
+        if ours:
+            Driver(Backend("npu", acl), "this process").finalize()
+
+
+def _before_exit() -> None:
+    for core in open_devices():
+        core.abandon()
+
+
+def _in_forked_child() -> None:
+    global _lock, _npu_parent
+    _lock = threading.RLock()  # another thread of the parent may have held it
+    for use in _uses.values():
+        use.core.forked = True
+        _npu_parent = _npu_parent or use.core.driver.backend.kind == "npu"
+    emulated = any(True for acl, _ in _initialised.values())
+    _uses.clear()
+    _initialised.clear()
+    if emulated:
+        restore("emulator", None)  # its engine threads did not survive: the child makes an emulator of its own
+
+
+def check_fork(core: DeviceCore) -> None:
+    """Raise `ForkedProcess` for a device that the parent of this process opened."""
+    if core.forked:
+        raise ForkedProcess(_FORKED.format(what=core.name))
+
+
+atexit.register(_before_exit)
+os.register_at_fork(after_in_child=_in_forked_child)

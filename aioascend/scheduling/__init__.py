@@ -1,0 +1,1 @@
+"""Scheduling decisions as plain synchronous state machines: no threads, no loops, no ACL."""

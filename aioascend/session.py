@@ -1,0 +1,411 @@
+"""`Session`: a model opened on a device, and the doors through which it is used."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import warnings
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, Literal
+
+import numpy as np
+
+from . import driver
+from .errors import BlockingCallInLoop, InvalidInput, SessionClosed
+from .mapping import map_ordered
+from .model import Outputs, ShapeOptions, TensorSpec, check_inputs, load_models, open_source
+from .pinned import PinnedRequest
+from .runtime import process
+from .runtime.background import in_background, wait_for
+from .runtime.core import DeviceCore, quietly
+from .runtime.pipeline import Pipeline
+from .runtime.request import Request
+from .telemetry.statistics import SessionStatistics
+from .ticket import Ticket
+from .waiting import expired, limit_of, run_request, until_taken
+
+__all__ = ["Session"]
+
+State = Literal["new", "opening", "open", "closing", "closed"]
+
+
+class Session:
+    """A model on a device, whose results can be awaited from any event loop.
+
+    ``model`` is a path or the bytes of an offline model (`.om`) on an NPU, or of an `.onnx` graph on the emulator.
+
+    ``devices`` names where: ``"npu:0"``, ``"emulator:0"``, or ``"auto"`` for an NPU where there is one, else the
+    emulator with a logged warning; the environment variable ``AIOASCEND_DEVICES`` sets what ``"auto"`` means.
+
+    ``shapes={"x": (1, 3, 224, 224)}`` fixes the open axes of an `.onnx`, as ATC's ``--input_shape`` does for an `.om`.
+    Output shapes come from shape inference, else from runs on example values (``examples={"sr": 16000}`` gives some
+    of them), else from ``output_shapes``.
+
+    ``depth`` is the number of requests on the device at once for each of the ``instances`` of the model that are
+    loaded; ``max_waiting`` bounds the queue before it; ``warmup`` runs the model that often, on zeros, at open.
+
+    A session may be made outside any loop, and used from several loops and threads. It is opened and closed by
+    ``async with``, plain ``with``, or ``await session.open()`` and ``await session.aclose()``.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | bytes | bytearray | memoryview,
+        *,
+        devices: str | Sequence[str] = "auto",
+        shapes: Mapping[str, Sequence[int]] | None = None,
+        examples: Mapping[str, Any] | None = None,
+        output_shapes: Mapping[str, Sequence[int]] | None = None,
+        instances: int = 1,
+        depth: int = 3,
+        max_waiting: int = 1024,
+        warmup: int = 0,
+    ) -> None:
+        self._model = model
+        self._devices = devices if isinstance(devices, str) else ",".join(devices)
+        self._options = ShapeOptions(shapes, examples, output_shapes)
+        self._instances = _count("instances", instances, 1)
+        self._depth = _count("depth", depth, 1)
+        self._max_waiting = _count("max_waiting", max_waiting, 0)
+        self._warmup = _count("warmup", warmup, 0)
+        self._name = f"<{len(model)} bytes>" if isinstance(model, (bytes, bytearray, memoryview)) else _basename(model)
+        self._lock = threading.Lock()
+        self._state: State = "new"
+        self._opened: Future[None] | None = None
+        self._closed: Future[None] | None = None
+        self._core: DeviceCore | None = None
+        self._pipeline: Pipeline | None = None
+        self._models = ExitStack()
+
+    # -- inference --------------------------------------------------------------------------------------------------
+
+    async def infer(self, inputs: Any, *, timeout: float | None = None) -> Outputs:
+        """Run the model on `inputs` and return its outputs.
+
+        `inputs` is one array (for a model of one input), a list or tuple of arrays in the model's order, or a mapping
+        of names to arrays; dtype and shape must be the model's, the layout may be any. A Python number is taken for a
+        0-d input. The arrays are borrowed until the call returns: do not write into them before. The outputs are new
+        arrays that belong to the caller.
+
+        Waits in the queue; `timeout` is the limit in seconds for everything. Cancelling it frees the caller at once
+        (after a copy of its arrays in progress has stopped); what is still queued never reaches the device.
+
+        Raises `InvalidInput` before anything is queued, `Overloaded` when the queue is full, `DeadlineExceeded`,
+        `SessionClosed`, and `AclError` (`ExecutionFailed`, `OutOfMemory`, `DeviceLost`) for what the device reports.
+        """
+        pipeline = self._usable()
+        request = Request(self._checked(pipeline, inputs), patient=False)
+        return await run_request(pipeline, request, timeout)
+
+    async def submit(self, inputs: Any) -> Ticket:
+        """Queue a run and return, once `inputs` have been copied, a ticket to await the outputs with.
+
+        From then on the arrays are the caller's again. Waits for a place instead of being refused: for producers that
+        want to be slowed down to the device's pace. Raises what `infer` raises, except `Overloaded`.
+        """
+        pipeline = self._usable()
+        request = Request(self._checked(pipeline, inputs), patient=True)
+        pipeline.submit(request)
+        try:
+            await request.taken.wait()
+        except BaseException:
+            pipeline.abandon(request)
+            await until_taken(request)
+            raise
+        if isinstance(request.error, SessionClosed):
+            raise request.error
+        return Ticket(pipeline, request)
+
+    def map(self, items: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Outputs]:
+        """Run the model on every item and yield the outputs in the items' order.
+
+        Takes a plain or an asynchronous iterable of what `infer` takes. Bounded: it reads ahead only as far as keeps
+        the device busy, and waits for a slow consumer. The first failing item raises at its place in the order;
+        leaving the loop gives up what has not run yet.
+        """
+        return map_ordered(self.submit, items, ahead=self._depth * self._instances + 2)
+
+    def request(self) -> PinnedRequest:
+        """Pinned memory to write the inputs into yourself, so that nothing is copied on the host.
+
+        Used as ``async with session.request() as request``: fill ``request.inputs["name"][:]``, then
+        ``await request.run()``. Waits for a buffer when all are lent.
+        """
+        return PinnedRequest(self._usable())
+
+    def infer_sync(self, inputs: Any, *, timeout: float | None = None) -> Outputs:
+        """`infer` for scripts, notebooks and plain threads: blocks the calling thread.
+
+        Raises `BlockingCallInLoop` on the thread of a running event loop, which it would block.
+        """
+        _refuse_in_loop("infer_sync", "infer")
+        pipeline = self._usable()
+        limit = limit_of(timeout)
+        request = Request(self._checked(pipeline, inputs), patient=False)
+        if limit is not None and limit <= 0:
+            raise expired(timeout)
+        pipeline.submit(request)
+        try:
+            request.done.wait_blocking(limit)
+        finally:
+            if not request.done:
+                pipeline.abandon(request)
+                request.taken.wait_blocking()
+        if request.abandoned:
+            raise expired(timeout)
+        return request.result()
+
+    # -- what it is -------------------------------------------------------------------------------------------------
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """Name, dtype and shape of every input in the model's order; raises `SessionClosed` before the open."""
+        return self._any_pipeline().signature.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """Name, dtype and shape of every output in the model's order; raises `SessionClosed` before the open."""
+        return self._any_pipeline().signature.outputs
+
+    @property
+    def ready(self) -> bool:
+        """Whether a request made now would be taken."""
+        return self._state == "open" and self._core is not None and not self._core.forked
+
+    @property
+    def device(self) -> str:
+        """The name of the device it is open on, or what was asked for before that."""
+        return self._core.name if self._core is not None else self._devices
+
+    def statistics(self) -> SessionStatistics:
+        """A snapshot of what the session is doing and has done; from any thread, never blocks."""
+        pipeline = self._pipeline
+        queue = pipeline.admission if pipeline is not None else None
+        counters = pipeline.counters if pipeline is not None else None
+        return SessionStatistics(
+            state=self._state,
+            device=self.device,
+            depth=self._depth,
+            instances=self._instances,
+            waiting=queue.waiting if queue else 0,
+            staging=queue.staging if queue else 0,
+            running=queue.running if queue else 0,
+            draining=queue.draining if queue else 0,
+            leased=pipeline.leases.leased if pipeline else 0,
+            completed=counters.completed if counters else 0,
+            failed=counters.failed if counters else 0,
+            cancelled=counters.cancelled if counters else 0,
+            refused=counters.refused if counters else 0,
+        )
+
+    def __repr__(self) -> str:
+        now = self.statistics()
+        text = f"<aioascend.Session {self._name} on {now.device}: {now.state}"
+        if now.state in ("open", "closing"):
+            places = now.depth * now.instances
+            text += f", {now.running}/{places} running, {now.waiting + now.staging} waiting, {now.completed} completed"
+        return text + ">"
+
+    # -- opening and closing ----------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Open the device, load the model and make every buffer; returns when the session is usable.
+
+        The loop is free meanwhile. Cancelling it leaves nothing behind. Opening an open session does nothing; a closed
+        one stays closed. Raises `ModelLoadError`, `BackendUnavailable`, `InvalidInput`, `OutOfMemory`, `AclError`.
+        """
+        opened, first = self._begin_open()
+        try:
+            await wait_for(opened)
+            if first and self._warmup:
+                zeros = self._zeros()
+                for _ in range(self._warmup):
+                    await self.infer(zeros)
+        except BaseException:
+            self._begin_close(drain=False)
+            raise
+
+    def open_sync(self) -> None:
+        """`open` for scripts and notebooks: blocks the calling thread."""
+        _refuse_in_loop("open_sync", "open")
+        opened, first = self._begin_open()
+        try:
+            opened.result()
+            if first and self._warmup:
+                zeros = self._zeros()
+                for _ in range(self._warmup):
+                    self.infer_sync(zeros)
+        except BaseException:
+            self._begin_close(drain=False)
+            raise
+
+    async def aclose(self, *, drain: bool = True) -> None:
+        """Take no more requests, finish those that were taken, and give everything back; safe to call again.
+
+        With ``drain=False`` requests that are still queued get `SessionClosed`; what runs on the device is waited for.
+        If the wait is cancelled, the closing goes on by itself.
+        """
+        await wait_for(self._begin_close(drain=drain))
+
+    def close_sync(self, *, drain: bool = True) -> None:
+        """`aclose` for scripts and notebooks: blocks the calling thread."""
+        _refuse_in_loop("close_sync", "aclose")
+        self._begin_close(drain=drain).result()
+
+    async def __aenter__(self) -> Session:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose(drain=kind is None)
+
+    def __enter__(self) -> Session:
+        self.open_sync()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close_sync(drain=kind is None)
+
+    def __del__(self) -> None:
+        if getattr(self, "_state", "new") in ("opening", "open") and not (self._core and self._core.forked):
+            warnings.warn(f"{self!r} was never closed", ResourceWarning, source=self, stacklevel=2)
+            self._begin_close(drain=False)
+
+    def _begin_open(self) -> tuple[Future[None], bool]:
+        with self._lock:
+            if self._state in ("closing", "closed"):
+                raise SessionClosed(f"{self!r} cannot be opened again; make a new one")
+            if self._opened is not None:
+                return self._opened, False
+            self._state = "opening"
+            self._opened = in_background("aioascend-open", self._open)
+            return self._opened, True
+
+    def _begin_close(self, *, drain: bool) -> Future[None]:
+        with self._lock:
+            if self._closed is None:
+                opened = self._opened
+                if opened is None:
+                    self._state = "closed"
+                    self._closed = Future()
+                    self._closed.set_result(None)
+                else:
+                    self._state = "closing"
+                    self._closed = in_background("aioascend-close", lambda: self._close(opened, drain))
+            return self._closed
+
+    def _open(self) -> None:
+        # In a thread of its own; the ACL calls happen on the device's control thread.
+        names = driver.resolve(self._devices)
+        if len(names) != 1:
+            raise InvalidInput(
+                f"devices={self._devices!r} means {', '.join(map(str, names)) or 'no device'}; "
+                "this version opens a session on one device: name one"
+            )
+        core, started = process.acquire(names[0])
+        self._core = core
+        try:
+            started.result()
+            core.control(self._load, core).result()
+        except BaseException:
+            self._leave(core)
+            raise
+        with self._lock:
+            if self._state == "opening":
+                self._state = "open"
+
+    def _load(self, core: DeviceCore) -> None:
+        with ExitStack() as stack:
+            source = open_source(self._model)
+            models = load_models(core.driver, source, self._options, self._instances)
+            for model in models:
+                stack.callback(quietly, model.unload)
+            pipeline = Pipeline(core, models, depth=self._depth, max_waiting=self._max_waiting)
+            stack.callback(pipeline.close)
+            self._models = stack.pop_all()
+            self._pipeline = pipeline
+
+    def _close(self, opened: Future[None], drain: bool) -> None:
+        # In a thread of its own.
+        try:
+            if opened.exception() is not None:
+                return  # nothing was left behind
+            core, pipeline = self._core, self._pipeline
+            assert core is not None
+            assert pipeline is not None
+            idle = threading.Event()
+            reason = f"{self._name}: the session is closed"
+
+            def stop(_: None) -> None:
+                pipeline.stop_accepting(reason, drain=drain, when_idle=idle.set)
+
+            core.post(stop, None)
+            idle.wait()
+            core.control(self._models.close).result()
+            self._leave(core)
+        finally:
+            self._state = "closed"
+
+    def _leave(self, core: DeviceCore) -> None:
+        last = process.release(core)
+        if last is not None:
+            last.result()
+            core.join()
+
+    # -- small things -----------------------------------------------------------------------------------------------
+
+    def _usable(self) -> Pipeline:
+        pipeline = self._pipeline
+        if self._core is not None and self._core.forked:
+            process.check_fork(self._core)
+        if pipeline is None or self._state not in ("open", "closing"):
+            raise self._not_open()
+        return pipeline
+
+    def _any_pipeline(self) -> Pipeline:
+        if self._pipeline is None:
+            raise self._not_open()
+        return self._pipeline
+
+    def _not_open(self) -> SessionClosed:
+        if self._state in ("new", "opening"):
+            return SessionClosed(
+                f"{self!r} is not open yet: use `async with session:`, `with session:`, or await session.open() first"
+            )
+        return SessionClosed(f"{self!r}: make a new one")
+
+    def _checked(self, pipeline: Pipeline, inputs: Any) -> list[Any]:
+        return check_inputs(inputs, pipeline.signature.inputs, pipeline.input_index)
+
+    def _zeros(self) -> dict[str, Any]:
+        examples = self._options.examples
+        return {spec.name: examples.get(spec.name, np.zeros(spec.shape, spec.dtype)) for spec in self.inputs}
+
+
+def _count(argument: str, value: int, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise InvalidInput(f"{argument}: wanted a whole number of at least {least}, given {value!r}")
+    return int(value)
+
+
+def _basename(model: str | os.PathLike[str]) -> str:
+    try:
+        return os.path.basename(os.fspath(model))
+    except TypeError:
+        raise InvalidInput(f"model: wanted a path or bytes, given {type(model).__name__}") from None
+
+
+def _refuse_in_loop(called: str, instead: str) -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise BlockingCallInLoop(f"{called} would block the running event loop: use `await session.{instead}(...)`")

@@ -1,0 +1,1 @@
+"""Measurements: statistics of sessions."""

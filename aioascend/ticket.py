@@ -1,0 +1,48 @@
+"""A run that was queued by `Session.submit` and whose outputs are awaited later."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from typing import Any
+
+from .model import Outputs
+from .runtime.pipeline import Pipeline
+from .runtime.request import Request
+
+__all__ = ["Ticket"]
+
+
+class Ticket:
+    """Await it for the outputs, from any loop and as often as you like.
+
+    Cancelling such an await leaves the run alone; `cancel` gives it up.
+    """
+
+    __slots__ = ("_pipeline", "_request")
+
+    def __init__(self, pipeline: Pipeline, request: Request) -> None:
+        self._pipeline = pipeline
+        self._request = request
+
+    def __await__(self) -> Generator[Any, None, Outputs]:
+        yield from self._request.done.wait().__await__()
+        return self._outcome()
+
+    def _outcome(self) -> Outputs:
+        if self._request.abandoned and self._request.outputs is None and self._request.error is None:
+            raise asyncio.CancelledError("the ticket was cancelled")
+        return self._request.result()
+
+    def done(self) -> bool:
+        """Whether the outcome is there, so that awaiting it would not wait."""
+        return bool(self._request.done)
+
+    def cancel(self) -> None:
+        """Give the run up; if it is still queued it never reaches the device. Awaiting it raises CancelledError."""
+        if not self._request.done:
+            self._pipeline.abandon(self._request)
+
+    def __repr__(self) -> str:
+        state = "done" if self.done() else "cancelled" if self._request.abandoned else "pending"
+        return f"<aioascend.Ticket {self._request.number}: {state}>"

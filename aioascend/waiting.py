@@ -1,0 +1,61 @@
+"""How a task waits for a request: with a limit, and without leaving a copy of the caller's arrays behind."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+import anyio
+import numpy as np
+
+from .errors import DeadlineExceeded, InvalidInput
+from .model import Outputs
+from .runtime.pipeline import Pipeline
+from .runtime.request import Request
+
+__all__ = ["expired", "limit_of", "run_request", "until_taken"]
+
+
+async def run_request(pipeline: Pipeline, request: Request, timeout: float | None) -> Outputs:
+    """Submit a request and wait for its outcome; raises `DeadlineExceeded` after `timeout` seconds."""
+    limit = limit_of(timeout)
+    if limit is not None and limit <= 0:
+        raise expired(timeout)
+    pipeline.submit(request)
+    try:
+        if limit is None:
+            await request.done.wait()
+        else:
+            with anyio.move_on_after(limit):
+                await request.done.wait()
+    finally:
+        if not request.done:
+            pipeline.abandon(request)
+            await until_taken(request)
+    if request.abandoned and request.error is None:
+        raise expired(timeout)
+    return request.result()
+
+
+async def until_taken(request: Request) -> None:
+    """Wait until nothing reads the caller's arrays any more, however often the waiting task is cancelled meanwhile."""
+    while not request.taken:
+        with anyio.CancelScope(shield=True):
+            try:
+                await request.taken.wait()
+            except asyncio.CancelledError:
+                continue  # the caller is being cancelled already; its arrays are still being read
+
+
+def limit_of(timeout: float | None) -> float | None:
+    """The seconds that `timeout` allows, None for no limit; raises `InvalidInput`."""
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float, np.number)) or math.isnan(timeout):
+        raise InvalidInput(f"timeout: wanted seconds as a number or None, given {timeout!r}")
+    return None if math.isinf(timeout) and timeout > 0 else float(timeout)
+
+
+def expired(timeout: float | None) -> DeadlineExceeded:
+    """The error of a request whose time ran out."""
+    return DeadlineExceeded(f"the request was not finished within {timeout} s")
