@@ -1,0 +1,123 @@
+"""A second implementation of pyACL's ``acl`` module, for a machine without an NPU.
+
+Importing this package imports neither onnxruntime nor anything else of aioascend. All state lives in an `Emulator`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+from .acl_dataset import DatasetCalls
+from .acl_mdl import ModelCalls
+from .acl_mdl_desc import DescriptionCalls
+from .acl_rt_device import DeviceCalls
+from .acl_rt_event import EventCalls
+from .acl_rt_memory import MemoryCalls
+from .acl_rt_report import ReportCalls
+from .acl_rt_stream import StreamCalls
+from .acl_top import TopCalls
+from .acl_util import UtilCalls
+from .args import Failure, Spec, export
+from .compile import CompileError, compile_model
+from .config import Config
+from .model import session_options
+from .offline import from_bytes, from_path
+from .process import Process
+
+__all__ = ["CompileError", "Config", "Emulator", "session_options"]
+
+_alive: weakref.WeakSet[Emulator] = weakref.WeakSet()
+
+
+class Emulator:
+    """One emulated machine and the ``acl`` module that drives it.
+
+    `acl` is shaped like pyACL's extension module and is not put into ``sys.modules``.
+    """
+
+    def __init__(self, config: Config | None = None) -> None:
+        self.config = config if config is not None else Config.from_env()
+        self._process = Process(self.config)
+        self.acl = _build(self._process)
+        _alive.add(self)
+
+    @property
+    def threads(self) -> tuple[threading.Thread, ...]:
+        """The emulator's own threads that are alive now."""
+        return self._process.threads
+
+    def compile(
+        self,
+        model: str | bytes,
+        *,
+        shapes: Mapping[str, Sequence[int]] | None = None,
+        examples: Mapping[str, Any] | None = None,
+        output_shapes: Mapping[str, Sequence[int]] | None = None,
+    ) -> bytes:
+        """Fix the dynamic axes of an .onnx (path or bytes) and return an offline model for ``acl.mdl.load_from_mem``.
+
+        `shapes` fixes inputs, `examples` are values for the runs that find output shapes which inference cannot,
+        `output_shapes` wins over both. `CompileError` says what is missing or wrong.
+        """
+        options = self._process.run_options
+        mine: list[Any] = []
+
+        def running(one: Any) -> None:
+            mine.append(one)
+            options.append(one)
+
+        try:
+            source = from_path(model) if isinstance(model, str) else from_bytes(model)
+            return compile_model(source, self.config, shapes, examples, output_shapes, running)
+        except Failure as failure:
+            raise CompileError(failure.text) from None
+        finally:
+            for one in mine:
+                options.remove(one)
+
+    def shutdown(self, timeout: float = 3.0) -> None:
+        """End every thread at once, ONNX Runtime's runs included, and let every waiting host thread go. Idempotent."""
+        self._process.shutdown(timeout)
+
+    def __repr__(self) -> str:
+        open_devices = sum(device is not None and device.engine is not None for device in self._process.devices)
+        return f"<Emulator {self.config.soc_name}, {self.config.devices} devices, {open_devices} open>"
+
+
+def _build(process: Process) -> ModuleType:
+    acl, rt, mdl, util = (ModuleType(name) for name in ("acl", "acl.rt", "acl.mdl", "acl.util"))
+    acl.rt, acl.mdl, acl.util = rt, mdl, util  # type: ignore[attr-defined]
+    top = TopCalls(process)
+    datasets = DatasetCalls(process, top)
+    models = ModelCalls(process, datasets)
+    groups: tuple[tuple[ModuleType, object], ...] = (
+        (acl, top),
+        (rt, DeviceCalls(process)),
+        (rt, StreamCalls(process)),
+        (rt, EventCalls(process)),
+        (rt, MemoryCalls(process)),
+        (rt, ReportCalls(process)),
+        (mdl, models),
+        (mdl, DescriptionCalls(process, models)),
+        (mdl, datasets),
+        (util, UtilCalls(process)),
+    )
+    for module, group in groups:
+        for name in dir(type(group)):
+            method = getattr(group, name)
+            if isinstance(getattr(method, "__acl__", None), Spec):
+                setattr(module, name, export(f"{module.__name__}.{name}", method, process.fail))
+    if not process.config.ex_events:
+        del rt.create_event_ex_with_flag
+    return acl
+
+
+@atexit.register
+def _shutdown_all() -> None:
+    for emulator in list(_alive):
+        emulator.shutdown()

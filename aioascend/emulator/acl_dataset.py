@@ -1,0 +1,65 @@
+"""``acl.mdl``: datasets (reference §12)."""
+
+from __future__ import annotations
+
+from . import codes
+from .acl_top import DataBuffer, TopCalls
+from .args import Failure, call
+from .process import Process
+
+
+class DatasetCalls:
+    """Dataset functions. A dataset is an ordered list of data-buffer handles and owns none of them."""
+
+    def __init__(self, process: Process, top: TopCalls) -> None:
+        self._process = process
+        self._top = top
+        self.datasets: dict[int, list[int]] = {}
+
+    def dataset(self, handle: int) -> list[int]:
+        """A dataset by handle."""
+        found = self.datasets.get(handle)
+        if found is None:
+            raise Failure(codes.INVALID_PARAM, f"{handle:#x} is not a dataset, or was destroyed")
+        return found
+
+    def content(self, handle: int) -> list[DataBuffer]:
+        """The data buffers of a dataset."""
+        buffers = self._top.buffers
+        try:
+            return [buffers[buffer] for buffer in self.dataset(handle)]
+        except KeyError as error:
+            raise Failure(codes.INVALID_PARAM, f"dataset {handle:#x} holds a destroyed data buffer: {error}") from None
+
+    @call(bare=0)
+    def create_dataset(self) -> int:
+        """An empty dataset."""
+        handle = self._process.new_handle()
+        self.datasets[handle] = []
+        return handle
+
+    @call("k")
+    def destroy_dataset(self, dataset: int) -> int:
+        """Forget a dataset; its data buffers stay."""
+        if self.datasets.pop(dataset, None) is None:
+            raise Failure(codes.INVALID_PARAM, f"{dataset:#x} is not a dataset, or was destroyed")
+        return codes.SUCCESS
+
+    @call("kk", failed=(0,))
+    def add_dataset_buffer(self, dataset: int, buffer: int) -> tuple[int, int]:
+        """Append a data buffer; gives the dataset's own handle first."""
+        found = self.dataset(dataset)
+        self._top.buffer(buffer)
+        found.append(buffer)
+        return dataset, codes.SUCCESS
+
+    @call("k", bare=0)
+    def get_dataset_num_buffers(self, dataset: int) -> int:
+        """Number of data buffers."""
+        return len(self.dataset(dataset))
+
+    @call("kk", bare=0)
+    def get_dataset_buffer(self, dataset: int, index: int) -> int:
+        """The data buffer at `index`, 0 when there is none."""
+        found = self.dataset(dataset)
+        return found[index] if index < len(found) else 0

@@ -1,0 +1,242 @@
+"""``acl.mdl``: load, run, unload (reference §11)."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+
+from . import codes
+from .acl_dataset import DatasetCalls
+from .acl_top import DataBuffer
+from .args import Failure, call
+from .compile import load_network
+from .device_model import Stream
+from .memory import Block
+from .model import Execute, Model, Network, sizes
+from .offline import Source, from_memory, from_path
+from .process import Process
+from .tensors import Tensor
+from .waiting import wait_for_stream
+
+_EMPTY = bytearray(64)
+
+
+class ModelCalls:
+    """Loading and running models."""
+
+    def __init__(self, process: Process, datasets: DatasetCalls) -> None:
+        self._process = process
+        self._datasets = datasets
+        self._ids = itertools.count(1)
+
+    # -- loading ------------------------------------------------------------------------------------------------
+
+    @call("s", failed=(0,))
+    def load_from_file(self, path: str) -> tuple[int, int]:
+        """Load a static .onnx or an offline model, whatever the file's name."""
+        self._ready()
+        return self._load(from_path(path), 0, 0, 0, 0)
+
+    @call("kk", failed=(0,))
+    def load_from_mem(self, address: int, size: int) -> tuple[int, int]:
+        """The same from host memory."""
+        self._ready()
+        return self._load(self._memory(address, size), 0, 0, 0, 0)
+
+    @call("skkkk", failed=(0,))
+    def load_from_file_with_mem(
+        self, path: str, work: int, work_size: int, weight: int, weight_size: int
+    ) -> tuple[int, int]:
+        """The same with the caller's device memory (0: the system's)."""
+        self._ready()
+        return self._load(from_path(path), work, work_size, weight, weight_size)
+
+    @call("kkkkkk", failed=(0,))
+    def load_from_mem_with_mem(
+        self, address: int, size: int, work: int, work_size: int, weight: int, weight_size: int
+    ) -> tuple[int, int]:
+        """The same from host memory with the caller's device memory."""
+        self._ready()
+        return self._load(self._memory(address, size), work, work_size, weight, weight_size)
+
+    def _ready(self) -> None:
+        self._process.require_init()
+        self._process.current()
+
+    def _memory(self, address: int, size: int) -> Source:
+        if address == 0:
+            raise Failure(codes.INVALID_PARAM, "the model's address is 0")
+        block = self._process.block_of(address, size)
+        if block is not None and block.device >= 0:
+            if self._process.config.run_mode:
+                raise Failure(codes.GE_MODEL_ADDR_INVALID, "the model must be in host memory on a PCIe host")
+            address += block.delta
+        return from_memory(address, size)
+
+    def _load(self, source: Source, work: int, work_size: int, weight: int, weight_size: int) -> tuple[int, int]:
+        process = self._process
+        context = process.current()
+        network = self.network(source)
+        wanted_work, wanted_weight = sizes(network.weight_size, network.inputs, network.outputs)
+        borrowed, blocks = [], []
+        memory = context.device.memory
+        try:
+            for address, given, wanted, what in (
+                (work, work_size, wanted_work, "work"),
+                (weight, weight_size, wanted_weight, "weight"),
+            ):
+                if address:
+                    borrowed.append(self._borrowed(address, given, wanted, what))
+                else:
+                    blocks.append(memory.allocate(wanted, internal=True))
+        except Failure:
+            for block in blocks:
+                memory.release(block.start)
+            raise
+        number = next(self._ids)
+        with process.lock:
+            if not context.alive or process.closed:
+                for block in blocks:
+                    memory.release(block.start)
+                raise Failure(codes.CONTEXT_NULL, "the context was destroyed while the model was loading")
+            process.models[number] = Model(number, context, network, blocks, tuple(borrowed))
+        return number, codes.SUCCESS
+
+    def _borrowed(self, address: int, given: int, wanted: int, what: str) -> Block:
+        if given < wanted:
+            raise Failure(
+                codes.GE_MODEL_DATA_SIZE_INVALID, f"the model needs {wanted} bytes of {what} memory, {given} were given"
+            )
+        block = self._process.block_of(address, given)
+        if block is None or block.device < 0:
+            raise Failure(codes.GE_MODEL_ADDR_INVALID, f"the {what} memory at {address:#x} is not device memory")
+        return block
+
+    def network(self, source: Source) -> Network:
+        """Load the computation; shutdown ends the example runs that this may take."""
+        running = self._process.run_options
+        mine: list[object] = []
+
+        def note(options: object) -> None:
+            mine.append(options)
+            running.append(options)
+
+        try:
+            return load_network(source, self._process.config, note)
+        finally:
+            for options in mine:
+                running.remove(options)
+
+    @call("s", failed=(0, 0))
+    def query_size(self, path: str) -> tuple[int, int, int]:
+        """Bytes of work and weight memory that loading takes."""
+        return self._query(from_path(path))
+
+    @call("kk", failed=(0, 0))
+    def query_size_from_mem(self, address: int, size: int) -> tuple[int, int, int]:
+        """The same for a model in memory."""
+        return self._query(self._memory(address, size))
+
+    def _query(self, source: Source) -> tuple[int, int, int]:
+        inputs, outputs = self.signature(source)
+        return (*sizes(len(source.data), inputs, outputs), codes.SUCCESS)
+
+    def signature(self, source: Source) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """Inputs and outputs; a plain .onnx has to be opened for its outputs, an offline model only read."""
+        network = self.network(source)
+        return network.inputs, network.outputs
+
+    @call("I")
+    def unload(self, model: int) -> int:
+        """Unload a model that nothing uses any more."""
+        process = self._process
+        with process.lock:
+            found = self._model(model)
+            if found.queued:
+                raise Failure(codes.GE_UNLOAD_MODEL, f"model {model} has {found.queued} runs queued or running")
+            process.models.pop(model, None)
+        process.release_model(found)
+        return codes.SUCCESS
+
+    def _model(self, number: int) -> Model:
+        found: Model = self._process.model(number)
+        return found
+
+    # -- running ------------------------------------------------------------------------------------------------
+
+    @call("Ikk")
+    def execute(self, model: int, inputs: int, outputs: int) -> int:
+        """Run and wait."""
+        process = self._process
+        context = process.current()
+        task = self._prepare(model, inputs, outputs)
+        stream = Stream(0, context)
+        process.engine_of(stream).submit(stream, task)
+        fault = wait_for_stream(process, stream, -1)
+        if fault is not None:
+            return process.fail(fault.code, fault.text)
+        return codes.SUCCESS
+
+    @call("Ikkk")
+    def execute_async(self, model: int, inputs: int, outputs: int, stream: int) -> int:
+        """Run when the stream gets here."""
+        process = self._process
+        target = process.stream(stream)
+        task = self._prepare(model, inputs, outputs)
+        process.engine_of(target).submit(target, task)
+        return codes.SUCCESS
+
+    def _prepare(self, number: int, inputs: int, outputs: int) -> Execute:
+        model = self._model(number)
+        network = model.network
+        context = self._process.current()
+        if model.context is not context:
+            raise Failure(codes.MODEL_CONTEXT, f"model {number} was loaded in another context")
+        if network is None:
+            raise Failure(codes.GE_MODEL_ID_INVALID, f"model {number} was unloaded")
+        addresses: list[int] = []
+        blocks = list(model.borrowed)
+        for tensors, handle, code, side in (
+            (network.inputs, inputs, codes.MODEL_INPUT_NOT_MATCH, "input"),
+            (network.outputs, outputs, codes.MODEL_OUTPUT_NOT_MATCH, "output"),
+        ):
+            buffers = self._datasets.content(handle)
+            if len(buffers) != len(tensors):
+                raise Failure(
+                    code, f"model {number} has {len(tensors)} {side}s, the dataset has {len(buffers)} buffers"
+                )
+            for tensor, buffer in zip(tensors, buffers, strict=True):
+                self._locate(number, tensor, buffer, side, code, addresses, blocks)
+        return Execute(model, tuple(addresses), tuple(blocks))
+
+    def _locate(
+        self,
+        number: int,
+        tensor: Tensor,
+        buffer: DataBuffer,
+        side: str,
+        code: int,
+        addresses: list[int],
+        blocks: list[Block],
+    ) -> None:
+        size = tensor.nbytes
+        if buffer.size < size:
+            raise Failure(
+                code, f"{side} {tensor.name!r} of model {number} takes {size} bytes, its data buffer has {buffer.size}"
+            )
+        if size == 0:
+            addresses.append(_empty_address())
+            return
+        if buffer.address == 0:
+            raise Failure(code, f"{side} {tensor.name!r} of model {number} has a data buffer of address 0")
+        block = self._process.block_of(buffer.address, size)
+        if block is None or block.device < 0:
+            raise Failure(
+                code, f"{side} {tensor.name!r} of model {number} is at {buffer.address:#x}, which is not device memory"
+            )
+        addresses.append(buffer.address + block.delta)
+        blocks.append(block)
+
+
+def _empty_address() -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(_EMPTY))

@@ -1,0 +1,216 @@
+"""``acl.rt``: events of three flavours (reference §7)."""
+
+from __future__ import annotations
+
+from . import codes
+from .args import Failure, call
+from .device_model import Event, Flavour, LegacyWait, Marker, Record, Reset, Wait
+from .process import Process
+
+_PLAIN_FLAGS = codes.EVENT_SYNC | codes.EVENT_TIME_LINE | codes.EVENT_CAPTURE_STREAM_PROGRESS
+
+
+class EventCalls:
+    """Event functions."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    @call(failed=(0,))
+    def create_event(self) -> tuple[int, int]:
+        """An event for waiting, timing and asking; every record starts it anew."""
+        return self._create(Flavour.PLAIN, _PLAIN_FLAGS)
+
+    @call("I", failed=(0,))
+    def create_event_with_flag(self, flag: int) -> tuple[int, int]:
+        """The legacy flavour: a flag on the device that a record sets and `reset_event` clears."""
+        return self._create(Flavour.LEGACY, flag)
+
+    @call("I", failed=(0,))
+    def create_event_ex_with_flag(self, flag: int) -> tuple[int, int]:
+        """The modern flavour: waits refer to the latest record before them, no reset."""
+        return self._create(Flavour.EX, flag)
+
+    def _create(self, flavour: Flavour, flags: int) -> tuple[int, int]:
+        if flags == 0 or flags & ~codes.EVENT_FLAGS:
+            raise Failure(codes.PARAM_INVALID, f"{flags:#x} is no combination of event flags")
+        process = self._process
+        context = process.current()
+        # the legacy flavour takes its device-side id here, the others when they are recorded
+        if flavour is Flavour.LEGACY:
+            device = context.device
+            with process.lock:
+                if device.events >= process.config.events:
+                    raise Failure(
+                        codes.NO_EVENT_RESOURCE, f"device {device.index} has {process.config.events} events, all in use"
+                    )
+                device.events += 1
+        handle = process.new_handle()
+        process.events[handle] = Event(handle, context, flavour, flags)
+        return handle, codes.SUCCESS
+
+    @call("k")
+    def destroy_event(self, event: int) -> int:
+        """Destroy an event at once; work that refers to it keeps what it needs."""
+        process = self._process
+        found = process.event(event)
+        if process.events.pop(event, None) is not None and found.flavour is Flavour.LEGACY:
+            with process.lock:
+                found.context.device.events -= 1
+        return codes.SUCCESS
+
+    @call("kk")
+    def record_event(self, event: int, stream: int) -> int:
+        """Note when the stream gets here. Event and stream must be of one context."""
+        process = self._process
+        found = process.event(event)
+        target = process.stream(stream)
+        if found.context is not target.context:
+            raise Failure(codes.STREAM_CONTEXT, f"event {event:#x} belongs to another context than the stream")
+        marker = Marker()
+        engine = process.engine_of(target)
+        with engine.lock:
+            found.marker = marker
+            if engine.model.submit(target, Record(found, marker)):
+                engine.kick()
+        return codes.SUCCESS
+
+    @call("kk")
+    def stream_wait_event(self, stream: int, event: int) -> int:
+        """Hold the stream until the event is recorded; returns at once."""
+        process = self._process
+        target = process.stream(stream)
+        found = process.event(event)
+        if not found.flags & codes.EVENT_SYNC:
+            raise Failure(codes.FEATURE_NOT_SUPPORT, f"event {event:#x} was made without the SYNC flag")
+        if found.context.device is not target.context.device:
+            raise Failure(codes.STREAM_CONTEXT, f"event {event:#x} belongs to another device than the stream")
+        engine = process.engine_of(target)
+        with engine.lock:
+            if found.flavour is Flavour.LEGACY:
+                runnable = engine.model.submit(target, LegacyWait(found))
+            else:
+                marker = found.marker
+                if marker is None:
+                    if found.flavour is Flavour.EX:
+                        return codes.SUCCESS
+                    raise Failure(
+                        codes.PARAM_INVALID, f"event {event:#x} was never recorded, so it cannot be waited for"
+                    )
+                runnable = engine.model.submit(target, Wait(found, marker))
+            if runnable:
+                engine.kick()
+        return codes.SUCCESS
+
+    @call("kk")
+    def reset_event(self, event: int, stream: int) -> int:
+        """Clear the event when the (waiting) stream gets here."""
+        process = self._process
+        found = process.event(event)
+        if found.flavour is Flavour.EX:
+            raise Failure(
+                codes.FEATURE_NOT_SUPPORT, "an event of create_event_ex_with_flag needs no reset and has none"
+            )
+        target = process.stream(stream)
+        process.engine_of(target).submit(target, Reset(found))
+        return codes.SUCCESS
+
+    @call("k", failed=(codes.EVENT_NOT_READY,))
+    def query_event(self, event: int) -> tuple[int, int]:
+        """Deprecated: 0 complete (also before any record), 1 not ready."""
+        found = self._process.event(event)
+        if found.flavour is Flavour.EX:
+            raise Failure(codes.FEATURE_NOT_SUPPORT, "query_event does not take an event of create_event_ex_with_flag")
+        marker = found.marker
+        if marker is None or marker.done:
+            return codes.EVENT_COMPLETE, codes.SUCCESS
+        return codes.EVENT_NOT_READY, codes.SUCCESS
+
+    @call("k", failed=(codes.EVENT_RECORD_NOT_READY,))
+    def query_event_status(self, event: int) -> tuple[int, int]:
+        """Record side: 1 complete, 0 not ready. Before any record: complete for the ex flavour only."""
+        found = self._process.event(event)
+        marker = found.marker
+        done = found.flavour is Flavour.EX if marker is None else marker.done
+        return (codes.EVENT_RECORD_COMPLETE if done else codes.EVENT_RECORD_NOT_READY), codes.SUCCESS
+
+    @call("k", failed=(codes.EVENT_NOT_READY,))
+    def query_event_wait_status(self, event: int) -> tuple[int, int]:
+        """Wait side: 0 when every wait submitted so far was passed, 1 else."""
+        found = self._process.event(event)
+        if found.flavour is Flavour.EX:
+            raise Failure(
+                codes.FEATURE_NOT_SUPPORT, "query_event_wait_status does not take an event of create_event_ex_with_flag"
+            )
+        return (codes.EVENT_NOT_READY if found.waits else codes.EVENT_COMPLETE), codes.SUCCESS
+
+    @call("k")
+    def synchronize_event(self, event: int) -> int:
+        """Wait until the latest record is done; at once if there is none."""
+        return self._synchronize(event, -1)
+
+    @call("ki")
+    def synchronize_event_with_timeout(self, event: int, timeout: int) -> int:
+        """The same for at most `timeout` milliseconds (-1: for ever): then 507047."""
+        if timeout < -1 or timeout == 0:
+            raise Failure(codes.PARAM_INVALID, f"a timeout of -1 or more than 0 ms was wanted, {timeout} was given")
+        return self._synchronize(event, timeout)
+
+    def _synchronize(self, handle: int, timeout: int) -> int:
+        found = self._process.event(handle)
+        marker = found.marker
+        if marker is None or marker.done:
+            return codes.SUCCESS
+        engine = found.context.device.running()
+        with engine.lock:
+            if marker.done:
+                return codes.SUCCESS
+            waiter = engine.waiter()
+            marker.waiters.append(waiter)
+        try:
+            waiter.wait(timeout)
+        finally:
+            with engine.lock:
+                engine.hosts.discard(waiter)
+                if not waiter.woken:
+                    marker.waiters.remove(waiter)
+        if waiter.code:
+            raise Failure(waiter.code, "waiting was ended: the device was shut down")
+        if not marker.done:
+            raise Failure(codes.EVENT_SYNC_TIMEOUT, f"event {handle:#x} was not recorded within {timeout} ms")
+        return codes.SUCCESS
+
+    @call("kk", failed=(0.0,))
+    def event_elapsed_time(self, start: int, end: int) -> tuple[float, int]:
+        """Milliseconds between two records; both events need the TIME_LINE flag."""
+        first, last = self._time(start), self._time(end)
+        if last < first:
+            raise Failure(codes.EVENT_TIMESTAMP_REVERSAL, "the end event was recorded before the start event")
+        return (last - first) * 1e3, codes.SUCCESS
+
+    @call("k", failed=(0,))
+    def event_get_timestamp(self, event: int) -> tuple[int, int]:
+        """Device time of the record in microseconds."""
+        return int(self._time(event) * 1e6), codes.SUCCESS
+
+    def _time(self, handle: int) -> float:
+        found = self._process.event(handle)
+        if not found.flags & codes.EVENT_TIME_LINE:
+            raise Failure(codes.EVENT_TIMESTAMP_INVALID, f"event {handle:#x} was made without the TIME_LINE flag")
+        marker = found.marker
+        if marker is None:
+            raise Failure(codes.RT_INTERNAL_ERROR, f"event {handle:#x} was never recorded")
+        if not marker.done:
+            raise Failure(codes.EVENT_TIMESTAMP_INVALID, f"the record of event {handle:#x} is not done")
+        return marker.time
+
+    @call("k", failed=(0,))
+    def get_event_id(self, event: int) -> tuple[int, int]:
+        """A small number for logs."""
+        return (self._process.event(event).handle >> 6) & 0x7FFFFFFF, codes.SUCCESS
+
+    @call(failed=(0,))
+    def get_event_avail_num(self) -> tuple[int, int]:
+        """How many more events the device has."""
+        process = self._process
+        return process.config.events - process.current().device.events, codes.SUCCESS

@@ -1,0 +1,220 @@
+"""``acl.rt``: device and pinned memory, copies (reference §8)."""
+
+from __future__ import annotations
+
+from . import codes
+from .args import Failure, call
+from .device_model import Fault, Work
+from .memory import Block, allocate_pinned, fill_released, move
+from .process import Process
+from .waiting import wait_for_stream
+
+
+class Copy(Work):
+    """A queued copy: the source is read when the stream gets here."""
+
+    __slots__ = ("count", "destination", "destination_block", "source", "source_block")
+
+    def __init__(
+        self, destination: int, destination_block: Block, source: int, source_block: Block, count: int, inline: bool
+    ) -> None:
+        self.inline = inline
+        self.stream = None
+        self.destination = destination
+        self.destination_block = destination_block
+        self.source = source
+        self.source_block = source_block
+        self.count = count
+
+    def run(self) -> Fault | None:
+        """Copy, if both ends are still allocated."""
+        source, destination = self.source_block, self.destination_block
+        if not source.alive or not destination.alive:
+            freed = destination if source.alive else source
+            return Fault(codes.DRV_INTERNAL_ERROR, f"{freed!r} was freed before the copy of {self.count} bytes")
+        move(self.destination + destination.delta, self.source + source.delta, self.count)
+        return None
+
+
+class Fill(Work):
+    """A queued memset."""
+
+    __slots__ = ("address", "block", "count", "value")
+
+    def __init__(self, address: int, block: Block, value: int, count: int, inline: bool) -> None:
+        super().__init__(inline)
+        self.address = address
+        self.block = block
+        self.value = value
+        self.count = count
+
+    def run(self) -> Fault | None:
+        """Fill, if the memory is still allocated."""
+        if not self.block.alive:
+            return Fault(codes.DRV_INTERNAL_ERROR, f"{self.block!r} was freed before the memset")
+        fill_released(self.address + self.block.delta, self.value, self.count)
+        return None
+
+
+class MemoryCalls:
+    """Memory functions."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._inline = process.config.inline_copy
+
+    @call("ki", failed=(0,))
+    def malloc(self, size: int, policy: int) -> tuple[int, int]:
+        """Device memory, aligned to 64 bytes, contents undefined; 207001 when there is none."""
+        return self._malloc(size, 32)
+
+    @call("ki", failed=(0,))
+    def malloc_align32(self, size: int, policy: int) -> tuple[int, int]:
+        """The same without the 32 bytes of padding."""
+        return self._malloc(size, 0)
+
+    @call("ki", failed=(0,))
+    def malloc_cached(self, size: int, policy: int) -> tuple[int, int]:
+        """The same; caches are coherent here."""
+        return self._malloc(size, 32)
+
+    def _malloc(self, size: int, extra: int) -> tuple[int, int]:
+        context = self._process.current()
+        if size == 0:
+            raise Failure(codes.INVALID_PARAM, "malloc of 0 bytes")
+        return context.device.memory.allocate(size, extra).start, codes.SUCCESS
+
+    @call("kk")
+    def mem_flush(self, address: int, size: int) -> int:
+        """Nothing to do: caches are coherent here."""
+        return codes.SUCCESS
+
+    @call("kk")
+    def mem_invalidate(self, address: int, size: int) -> int:
+        """Nothing to do: caches are coherent here."""
+        return codes.SUCCESS
+
+    @call("k")
+    def free(self, address: int) -> int:
+        """Free device memory at once; queued work is not waited for."""
+        if address == 0:
+            raise Failure(codes.INVALID_PARAM, "free of address 0")
+        device = self._process.device_of(address)
+        if device is None:
+            raise Failure(codes.PARAM_INVALID, f"{address:#x} is not device memory")
+        block = device.memory.blocks.get(address)
+        if block is None or block.internal or device.memory.release(address) is None:
+            raise Failure(
+                codes.PARAM_INVALID, f"no allocation of device {device.index} starts at {address:#x} (freed already?)"
+            )
+        return codes.SUCCESS
+
+    @call("k", failed=(0,))
+    def malloc_host(self, size: int) -> tuple[int, int]:
+        """Page-locked host memory."""
+        process = self._process
+        process.require_init()
+        if size == 0:
+            raise Failure(codes.INVALID_PARAM, "malloc_host of 0 bytes")
+        block = allocate_pinned(size)
+        process.pinned.add(block)
+        return block.start, codes.SUCCESS
+
+    @call("k")
+    def free_host(self, address: int) -> int:
+        """Free memory of `malloc_host`."""
+        if address == 0:
+            raise Failure(codes.INVALID_PARAM, "free_host of address 0")
+        if self._process.pinned.remove(address) is None:
+            raise Failure(codes.PARAM_INVALID, f"{address:#x} did not come from malloc_host, or was freed already")
+        return codes.SUCCESS
+
+    @call("kkik")
+    def memset(self, address: int, maximum: int, value: int, count: int) -> int:
+        """Fill memory with one byte value, now."""
+        block = self._filled(address, maximum, count)
+        if count:
+            fill_released(address + (block.delta if block is not None else 0), value & 0xFF, count)
+        return codes.SUCCESS
+
+    @call("kkikk")
+    def memset_async(self, address: int, maximum: int, value: int, count: int, stream: int) -> int:
+        """Fill memory with one byte value when the stream gets here."""
+        process = self._process
+        target = process.stream(stream)
+        block = self._filled(address, maximum, count)
+        if not count:
+            return codes.SUCCESS
+        if block is None:
+            wait_for_stream(process, target, -1)
+            fill_released(address, value & 0xFF, count)
+            return codes.SUCCESS
+        task = Fill(address, block, value & 0xFF, count, count <= self._inline)
+        process.engine_of(target).submit(target, task)
+        return codes.SUCCESS
+
+    def _filled(self, address: int, maximum: int, count: int) -> Block | None:
+        if address == 0:
+            raise Failure(codes.INVALID_PARAM, "memset of address 0")
+        if count > maximum:
+            raise Failure(codes.PARAM_INVALID, f"memset of {count} bytes where {maximum} are allowed")
+        self._process.current()
+        return self._process.block_of(address, count)
+
+    @call("kkkki")
+    def memcpy(self, destination: int, maximum: int, source: int, count: int, kind: int) -> int:
+        """Copy now. The direction follows from the addresses."""
+        process = self._process
+        process.current()
+        self._check(destination, maximum, source, count, kind)
+        if count:
+            to, origin = process.block_of(destination, count), process.block_of(source, count)
+            move(
+                destination + (to.delta if to is not None else 0),
+                source + (origin.delta if origin is not None else 0),
+                count,
+            )
+        return codes.SUCCESS
+
+    @call("kkkkik")
+    def memcpy_async(self, destination: int, maximum: int, source: int, count: int, kind: int, stream: int) -> int:
+        """Copy when the stream gets here.
+
+        With pageable host memory the call waits for the stream and copies at once; host to host is refused on a PCIe
+        host (reference §8, 2026 behaviour).
+        """
+        process = self._process
+        target = process.stream(stream)
+        if destination == 0 or source == 0 or count > maximum or kind not in codes.MEMCPY_KINDS:
+            self._check(destination, maximum, source, count, kind)
+        if not count:
+            return codes.SUCCESS
+        to = process.block_of(destination, count)
+        origin = process.block_of(source, count)
+        if (to is None or to.device < 0) and (origin is None or origin.device < 0) and process.config.run_mode:
+            raise Failure(codes.FEATURE_NOT_SUPPORT, "memcpy_async from host to host memory")
+        if to is None or origin is None:
+            fault = wait_for_stream(process, target, -1)
+            if fault is not None:
+                with process.engine_of(target).lock:
+                    target.fail(fault)
+            move(
+                destination + (to.delta if to is not None else 0),
+                source + (origin.delta if origin is not None else 0),
+                count,
+            )
+            return codes.SUCCESS
+        task = Copy(destination, to, source, origin, count, count <= self._inline)
+        engine = process.engine_of(target)
+        with engine.lock:
+            if engine.model.submit(target, task):
+                engine.kick()
+        return codes.SUCCESS
+
+    def _check(self, destination: int, maximum: int, source: int, count: int, kind: int) -> None:
+        if destination == 0 or source == 0:
+            raise Failure(codes.INVALID_PARAM, f"copy of {count} bytes from {source:#x} to {destination:#x}")
+        if count > maximum:
+            raise Failure(codes.PARAM_INVALID, f"copy of {count} bytes to where only {maximum} fit")
+        if kind not in codes.MEMCPY_KINDS:
+            raise Failure(codes.PARAM_INVALID, f"{kind} is no kind of copy")

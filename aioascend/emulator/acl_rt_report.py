@@ -1,0 +1,143 @@
+"""``acl.rt``: callbacks on report threads (reference §9)."""
+
+from __future__ import annotations
+
+from _thread import get_ident
+from typing import Any
+
+from . import codes
+from .args import Failure, call
+from .device_model import Callback, ReportQueue
+from .engine import Engine
+from .process import Process
+
+
+class ReportCalls:
+    """Callback functions."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    @call("kk")
+    def subscribe_report(self, thread: int, stream: int) -> int:
+        """Callbacks of this stream run on that thread (a pthread id)."""
+        process = self._process
+        target = process.stream(stream)
+        device = target.context.device
+        if thread == 0:
+            raise Failure(codes.INVALID_PARAM, "the thread id is 0")
+        with process.lock, process.engine_of(target).lock:
+            if target.report is not None:
+                raise Failure(codes.STREAM_SUBSCRIBE, f"stream {stream:#x} is subscribed already")
+            report = process.reports.get(thread)
+            if report is None:
+                if len(process.reports) >= process.config.report_threads:
+                    raise Failure(codes.RT_INTERNAL_ERROR, f"{process.config.report_threads} threads are subscribed")
+                report = process.reports[thread] = ReportQueue(thread)
+                process.report_devices[thread] = device
+            elif process.report_devices[thread] is not device:
+                raise Failure(codes.THREAD_SUBSCRIBE, "the thread serves streams of another device")
+            report.streams.add(target)
+            target.report = report
+        return codes.SUCCESS
+
+    @call("kk")
+    def unsubscribe_report(self, thread: int, stream: int) -> int:
+        """Undo a subscription; waits for a callback of the stream that is running on another thread."""
+        process = self._process
+        target = process.stream(stream)
+        engine = process.engine_of(target)
+        waiter = None
+        with process.lock, engine.lock:
+            report = process.reports.get(thread)
+            if report is None:
+                raise Failure(codes.THREAD_SUBSCRIBE, f"thread {thread} has no subscription")
+            if target.report is not report:
+                raise Failure(codes.STREAM_SUBSCRIBE, f"stream {stream:#x} is not subscribed to thread {thread}")
+            current = report.current
+            if current is not None and current.stream is target and get_ident() != thread and not engine.stopped:
+                waiter = engine.waiter()
+                report.leaving.append(waiter)
+            if engine.model.unsubscribe(target):
+                engine.kick()
+            if not report.streams:
+                process.reports.pop(thread, None)
+                process.report_devices.pop(thread, None)
+        if waiter is not None:
+            waiter.wait(-1)
+            engine.hosts.discard(waiter)
+        return codes.SUCCESS
+
+    @call("COik")
+    def launch_callback(self, function: Any, user_data: Any, block_type: int, stream: int) -> int:
+        """Queue ``function(user_data)`` for the stream's report thread; block type 1 holds the stream meanwhile."""
+        process = self._process
+        target = process.stream(stream)
+        if block_type not in (codes.CALLBACK_NO_BLOCK, codes.CALLBACK_BLOCK):
+            raise Failure(codes.INVALID_PARAM, f"a block type of 0 or 1 was wanted, {block_type} was given")
+        if target.report is None:
+            raise Failure(codes.STREAM_NO_CB_REG, f"stream {stream:#x} has no report thread")
+        process.engine_of(target).submit(target, Callback(function, user_data, block_type == codes.CALLBACK_BLOCK))
+        return codes.SUCCESS
+
+    @call("i")
+    def process_report(self, timeout: int) -> int:
+        """Run every callback that waits for this thread, in order; 507012 when none came in `timeout` milliseconds."""
+        if timeout == 0 or timeout < -1:
+            raise Failure(codes.INVALID_PARAM, f"a timeout of -1 or more than 0 ms was wanted, {timeout} was given")
+        process = self._process
+        thread = get_ident()
+        report = process.reports.get(thread)
+        device = process.report_devices.get(thread)
+        if report is None or device is None or not report.streams:
+            raise Failure(codes.THREAD_SUBSCRIBE, "this thread has no subscription")
+        engine = device.running()
+        local = process.local
+        callback: Callback | None = self._next(engine, report, timeout)
+        while callback is not None:
+            local.in_callback = True
+            try:
+                callback.function(callback.user_data)
+            except BaseException as error:
+                with engine.lock:
+                    self._returned(engine, report, callback)
+                raise SystemError("acl.rt.process_report returned a result with an exception set") from error
+            finally:
+                local.in_callback = False
+            with engine.lock:
+                self._returned(engine, report, callback)
+                callback = report.entries.popleft() if report.entries else None
+                report.current = callback
+        return codes.SUCCESS
+
+    def _next(self, engine: Engine, report: ReportQueue, timeout: int) -> Callback:
+        with engine.lock:
+            if report.entries:
+                report.current = report.entries.popleft()
+                return report.current
+            if not report.streams:
+                raise Failure(codes.THREAD_SUBSCRIBE, "this thread has no subscription")
+            waiter = engine.waiter()
+            report.waiter = waiter
+        try:
+            waiter.wait(timeout)
+        finally:
+            with engine.lock:
+                engine.hosts.discard(waiter)
+                if report.waiter is waiter:
+                    report.waiter = None
+                callback = report.entries.popleft() if report.entries else None
+                report.current = callback
+        if callback is not None:
+            return callback
+        if waiter.woken and waiter.code:
+            raise Failure(codes.THREAD_SUBSCRIBE, "this thread has no subscription any more")
+        raise Failure(codes.REPORT_TIMEOUT, f"no callback within {timeout} ms")
+
+    def _returned(self, engine: Engine, report: ReportQueue, callback: Callback) -> None:
+        report.current = None
+        if engine.model.returned(callback):
+            engine.kick()
+        for waiter in report.leaving:
+            waiter.wake(codes.SUCCESS)
+        report.leaving.clear()

@@ -1,0 +1,162 @@
+"""``acl.*``: init and finalize, versions, error text, data buffers, small helpers (reference §4, §12)."""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any
+
+from . import codes
+from .args import Failure, call
+from .process import Process
+from .tensors import BY_ACL
+
+_VERSION = (1, 0, 0)
+
+
+class DataBuffer:
+    """An address and a size; owns nothing."""
+
+    __slots__ = ("address", "size")
+
+    def __init__(self, address: int, size: int) -> None:
+        self.address = address
+        self.size = size
+
+
+class TopCalls:
+    """The functions of ``acl`` itself."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self.buffers: dict[int, DataBuffer] = {}
+
+    @call("|s")
+    def init(self, config_path: str = "") -> int:
+        """Start; a second call gives 100002."""
+        process = self._process
+        if process.closed:
+            raise Failure(codes.SOCKET_CLOSE, "the emulator was shut down")
+        if config_path:
+            try:
+                with open(config_path, encoding="utf-8") as file:
+                    json.load(file)
+            except OSError as error:
+                raise Failure(codes.INVALID_FILE, f"cannot read {config_path!r}: {error.strerror}") from None
+            except ValueError as error:
+                raise Failure(codes.PARSE_FILE, f"{config_path!r} is not JSON: {error}") from None
+        with process.lock:
+            process.initialised += 1
+            if process.initialised > 1:
+                raise Failure(codes.REPEAT_INITIALIZE, "acl.init() was called already")
+        return codes.SUCCESS
+
+    @call()
+    def finalize(self) -> int:
+        """End, whatever the number of init calls; a second call gives 100037."""
+        process = self._process
+        with process.lock:
+            if not process.initialised:
+                raise Failure(codes.REPEAT_FINALIZE, "acl.finalize() without acl.init()")
+            process.initialised = 0
+        return codes.SUCCESS
+
+    @call(failed=(0,))
+    def finalize_reference(self) -> tuple[int, int]:
+        """End when as many calls were made as of init; gives the calls that are left."""
+        process = self._process
+        with process.lock:
+            if not process.initialised:
+                raise Failure(codes.REPEAT_FINALIZE, "acl.finalize_reference() without acl.init()")
+            process.initialised -= 1
+            return process.initialised, codes.SUCCESS
+
+    @call()
+    def get_soc_name(self) -> str:
+        """The chip's name."""
+        return self._process.config.soc_name
+
+    @call()
+    def get_recent_err_msg(self) -> str | None:
+        """This thread's last error text, or None; cleared on read."""
+        local = self._process.local
+        message = local.message
+        if message is not None:
+            local.message = None
+        return message
+
+    @call(failed=(0, 0, 0))
+    def get_version(self) -> tuple[int, int, int, int]:
+        """Version of the C API."""
+        return (*_VERSION, codes.SUCCESS)
+
+    @call("ks", bare=None)
+    def app_log(self, level: int, text: str) -> None:
+        """Write to the device log, which the emulator does not keep."""
+
+    @call("i", bare=0)
+    def data_type_size(self, dtype: int) -> int:
+        """Bytes of one element; 0 when unknown or smaller than a byte."""
+        kind = BY_ACL.get(dtype)
+        return kind.bits // 8 if kind is not None else 0
+
+    @call("I", bare=0.0)
+    def float16_to_float(self, value: int) -> float:
+        """The value of sixteen bits read as float16."""
+        number: float = struct.unpack("<e", struct.pack("<H", value & 0xFFFF))[0]
+        return number
+
+    @call("f", bare=0)
+    def float_to_float16(self, value: float) -> int:
+        """The sixteen bits of the nearest float16."""
+        try:
+            bits: int = struct.unpack("<H", struct.pack("<e", value))[0]
+        except OverflowError:
+            return 0x7C00 if value > 0 else 0xFC00
+        return bits
+
+    # -- data buffers -------------------------------------------------------------------------------------------
+
+    def buffer(self, handle: int) -> DataBuffer:
+        """A data buffer by handle."""
+        found = self.buffers.get(handle)
+        if found is None:
+            raise Failure(codes.INVALID_PARAM, f"{handle:#x} is not a data buffer, or was destroyed")
+        return found
+
+    @call("kk", bare=0)
+    def create_data_buffer(self, address: int, size: int) -> int:
+        """A data buffer over memory that stays the caller's."""
+        handle = self._process.new_handle()
+        self.buffers[handle] = DataBuffer(address, size)
+        return handle
+
+    @call("k")
+    def destroy_data_buffer(self, buffer: int) -> int:
+        """Forget a data buffer; its memory stays."""
+        if self.buffers.pop(buffer, None) is None:
+            raise Failure(codes.INVALID_PARAM, f"{buffer:#x} is not a data buffer, or was destroyed")
+        return codes.SUCCESS
+
+    @call("kkk")
+    def update_data_buffer(self, buffer: int, address: int, size: int) -> int:
+        """Point a data buffer at other memory."""
+        found = self.buffer(buffer)
+        found.address = address
+        found.size = size
+        return codes.SUCCESS
+
+    @call("k", bare=0)
+    def get_data_buffer_addr(self, buffer: int) -> int:
+        """The address."""
+        return self.buffer(buffer).address
+
+    @call("k", bare=0)
+    def get_data_buffer_size(self, buffer: int) -> int:
+        """The size, cut to 32 bits."""
+        return self.buffer(buffer).size & 0xFFFFFFFF
+
+    @call("k", bare=0)
+    def get_data_buffer_size_v2(self, buffer: int) -> int:
+        """The size."""
+        return self.buffer(buffer).size

@@ -1,0 +1,298 @@
+"""How a C extension reads its arguments, and how its results are shaped.
+
+pyACL is positional-only. Handles, pointers and sizes are parsed as C ``unsigned long`` without overflow check (a
+negative int wraps, a bool is an int, a numpy integer is refused), 32-bit signed arguments are range-checked and take
+anything with ``__index__``, 32-bit unsigned ones are masked (reference §2, §22). A wrong argument raises `TypeError`;
+an ACL error never raises, it is the last (or only) value returned.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+_ULONG = (1 << 64) - 1
+_UINT = (1 << 32) - 1
+
+
+class Unparsable(Exception):
+    """An argument that the C extension's parser refuses."""
+
+
+class Failure(Exception):
+    """An ACL status other than success, with the text that ``get_recent_err_msg`` shows."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(code, text)
+        self.code = code
+        self.text = text
+
+
+def ulong(value: Any) -> int:
+    """Format ``k``: an int, wrapped to 64 bits."""
+    if type(value) is int:
+        return value if 0 <= value <= _ULONG else value & _ULONG
+    if isinstance(value, int):
+        return int(value) & _ULONG
+    raise Unparsable(f"must be int, not {type(value).__name__}")
+
+
+def int32(value: Any) -> int:
+    """Format ``i``: anything with ``__index__`` that fits 32 signed bits."""
+    if type(value) is not int:
+        value = _index(value)
+    if -0x80000000 <= value <= 0x7FFFFFFF:
+        return int(value)
+    raise Unparsable(f"{value} does not fit a 32-bit int")
+
+
+def uint32(value: Any) -> int:
+    """Format ``I``: anything with ``__index__``, masked to 32 bits."""
+    if type(value) is not int:
+        value = _index(value)
+    return int(value) & _UINT
+
+
+def text(value: Any) -> str:
+    """Format ``s``: a str without null characters."""
+    if not isinstance(value, str):
+        raise Unparsable(f"must be str, not {type(value).__name__}")
+    if "\0" in value:
+        raise Unparsable("embedded null character")
+    return value
+
+
+def real(value: Any) -> float:
+    """Format ``f``: anything that converts to a float."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise Unparsable(f"must be real number, not {type(value).__name__}") from None
+
+
+def anything(value: Any) -> Any:
+    """Format ``O``."""
+    return value
+
+
+def function(value: Any) -> Any:
+    """Format ``O`` for a function."""
+    if not callable(value):
+        raise Unparsable(f"must be callable, not {type(value).__name__}")
+    return value
+
+
+def _index(value: Any) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise Unparsable(f"{type(value).__name__!r} object cannot be interpreted as an integer") from None
+
+
+PARSERS: dict[str, Callable[[Any], Any]] = {
+    "k": ulong,
+    "i": int32,
+    "I": uint32,
+    "s": text,
+    "f": real,
+    "O": anything,
+    "C": function,
+}
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Spec:
+    """What the `call` decorator notes on a function: argument formats and the values that stand before a failed code."""
+
+    __slots__ = ("bare", "failed", "formats", "optional")
+
+    def __init__(self, formats: str, failed: tuple[Any, ...], bare: Any) -> None:
+        required, _, optional = formats.partition("|")
+        self.formats = required + optional
+        self.optional = len(optional)
+        self.failed = failed
+        self.bare = bare
+
+    def result(self, code: int) -> Any:
+        """What the function returns when it fails with `code`."""
+        if self.bare is not _NO_BARE:
+            return self.bare
+        if not self.failed:
+            return code
+        # fresh containers: callers may change the dict they got
+        return (*(value.copy() if isinstance(value, (dict, list)) else value for value in self.failed), code)
+
+
+_NO_BARE: Any = object()
+
+
+def call(formats: str = "", *, failed: tuple[Any, ...] = (), bare: Any = _NO_BARE) -> Callable[[F], F]:
+    """Mark a method as an ACL function.
+
+    `formats` has one letter per argument (``k i I s f O C``, optional ones after ``|``). A function that returns
+    ``(value, ret)`` gives in `failed` the values that stand before the code when it fails; one that returns a value
+    without status gives in `bare` the value that means failure.
+    """
+    spec = Spec(formats, failed, bare)
+
+    def mark(function: F) -> F:
+        function.__acl__ = spec  # type: ignore[attr-defined]
+        return function
+
+    return mark
+
+
+def parse(where: str, names: tuple[str, ...], spec: Spec, values: tuple[Any, ...]) -> list[Any]:
+    """Parse `values` again after a parser refused one, and raise the `TypeError` that says which."""
+    parsed = []
+    for position, (letter, value) in enumerate(zip(spec.formats, values, strict=False), 1):
+        try:
+            parsed.append(PARSERS[letter](value))
+        except Unparsable as error:
+            name = names[position - 1]
+            raise TypeError(f"{where}: args could not be parsed: argument {position} ({name}) {error}") from None
+    return parsed
+
+
+def export(where: str, method: Callable[..., Any], fail: Callable[[int, str], int]) -> Callable[..., Any]:
+    """The function that stands in an ``acl`` module for `method`.
+
+    `where` is its full name (``acl.rt.malloc``), `fail` notes code and text for the calling thread. One closure per
+    arity: a generic ``*args`` loop costs more than most calls do.
+    """
+    spec: Spec = method.__acl__  # type: ignore[attr-defined]
+    names = tuple(inspect.signature(method).parameters)
+    most = len(spec.formats)
+    least = most - spec.optional
+    parsers = [PARSERS[letter] for letter in spec.formats]
+
+    def arity(given: int) -> TypeError:
+        wanted = str(most) if least == most else f"{least} to {most}"
+        return TypeError(f"{where}: args could not be parsed: it takes {wanted} positional arguments, {given} given")
+
+    def failed(error: Failure) -> Any:
+        fail(error.code, error.text)
+        return spec.result(error.code)
+
+    function = _by_arity(where, method, parsers, least, most, names, spec, arity, failed)
+    function.__name__ = function.__qualname__ = where.rpartition(".")[2]
+    function.__module__ = where.rpartition(".")[0]
+    function.__doc__ = method.__doc__
+    return function
+
+
+def _by_arity(
+    where: str,
+    method: Callable[..., Any],
+    parsers: list[Callable[[Any], Any]],
+    least: int,
+    most: int,
+    names: tuple[str, ...],
+    spec: Spec,
+    arity: Callable[[int], TypeError],
+    failed: Callable[[Failure], Any],
+) -> Callable[..., Any]:
+    def general(*args: Any) -> Any:
+        if not least <= len(args) <= most:
+            raise arity(len(args))
+        values = parse(where, names, spec, args)
+        try:
+            return method(*values)
+        except Failure as error:
+            return failed(error)
+
+    def refused(*args: Any) -> TypeError:
+        try:
+            parse(where, names, spec, args)
+        except TypeError as error:
+            return error
+        return TypeError(f"{where}: args could not be parsed")
+
+    if spec.optional or most > 6:
+        return general
+    first, second, third, fourth, fifth, sixth = (parsers + [anything] * 6)[:6]
+
+    def zero(*args: Any) -> Any:
+        if args:
+            raise arity(len(args))
+        try:
+            return method()
+        except Failure as error:
+            return failed(error)
+
+    def one(*args: Any) -> Any:
+        try:
+            (a,) = args
+        except ValueError:
+            raise arity(len(args)) from None
+        try:
+            return method(first(a))
+        except Failure as error:
+            return failed(error)
+        except Unparsable:
+            raise refused(*args) from None
+
+    def two(*args: Any) -> Any:
+        try:
+            a, b = args
+        except ValueError:
+            raise arity(len(args)) from None
+        try:
+            return method(first(a), second(b))
+        except Failure as error:
+            return failed(error)
+        except Unparsable:
+            raise refused(*args) from None
+
+    def three(*args: Any) -> Any:
+        try:
+            a, b, c = args
+        except ValueError:
+            raise arity(len(args)) from None
+        try:
+            return method(first(a), second(b), third(c))
+        except Failure as error:
+            return failed(error)
+        except Unparsable:
+            raise refused(*args) from None
+
+    def four(*args: Any) -> Any:
+        try:
+            a, b, c, d = args
+        except ValueError:
+            raise arity(len(args)) from None
+        try:
+            return method(first(a), second(b), third(c), fourth(d))
+        except Failure as error:
+            return failed(error)
+        except Unparsable:
+            raise refused(*args) from None
+
+    def five(*args: Any) -> Any:
+        try:
+            a, b, c, d, e = args
+        except ValueError:
+            raise arity(len(args)) from None
+        try:
+            return method(first(a), second(b), third(c), fourth(d), fifth(e))
+        except Failure as error:
+            return failed(error)
+        except Unparsable:
+            raise refused(*args) from None
+
+    def six(*args: Any) -> Any:
+        try:
+            a, b, c, d, e, f = args
+        except ValueError:
+            raise arity(len(args)) from None
+        try:
+            return method(first(a), second(b), third(c), fourth(d), fifth(e), sixth(f))
+        except Failure as error:
+            return failed(error)
+        except Unparsable:
+            raise refused(*args) from None
+
+    return (zero, one, two, three, four, five, six)[most]

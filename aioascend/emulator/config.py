@@ -1,0 +1,71 @@
+"""What one emulated machine looks like."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields
+from typing import Any
+
+from . import codes
+
+_UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+def parse_size(text: str) -> int:
+    """Bytes from ``"512M"``, ``"8GiB"`` or a plain number; `ValueError` says what was given."""
+    digits = text.strip().lower().removesuffix("ib").removesuffix("b")
+    unit = 1
+    if digits and digits[-1] in _UNITS:
+        unit = _UNITS[digits[-1]]
+        digits = digits[:-1]
+    try:
+        return int(float(digits) * unit)
+    except ValueError:
+        raise ValueError(f"a size such as 512M or 8G was wanted, {text!r} was given") from None
+
+
+@dataclass(frozen=True)
+class Config:
+    """One emulated machine. Sizes are bytes; the limits are those of an Atlas inference card (reference §6, §7)."""
+
+    devices: int = 1
+    memory: int = 8 << 30
+    soc_name: str = "Ascend310P3"
+    intra_op_threads: int = 1
+    concurrent_executes: int = 1
+    ex_events: bool = True
+    run_mode: int = codes.RUN_MODE_HOST
+    streams: int = 1024
+    events: int = 1023
+    report_threads: int = 1024
+    # H2H copies on a stream and pageable hosts behave by CANN version (reference §8)
+    inline_copy: int = 128 << 10
+
+    def __post_init__(self) -> None:
+        for name, least in (("devices", 1), ("memory", 1 << 20), ("intra_op_threads", 1), ("concurrent_executes", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, {getattr(self, name)} was given")
+        if self.run_mode not in (codes.RUN_MODE_DEVICE, codes.RUN_MODE_HOST):
+            raise ValueError(f"run_mode is 0 (on the board) or 1 (PCIe host), {self.run_mode} was given")
+
+    @classmethod
+    def from_env(cls, **changes: Any) -> Config:
+        """Defaults from ``AIOASCEND_EMULATOR_DEVICES``, ``_MEMORY`` (bytes, ``512M``, ``8G``) and ``_THREADS``."""
+        values: dict[str, Any] = {}
+        for field, variable, convert in (
+            ("devices", "DEVICES", int),
+            ("memory", "MEMORY", parse_size),
+            ("intra_op_threads", "THREADS", int),
+            ("soc_name", "SOC", str),
+        ):
+            text = os.environ.get(f"AIOASCEND_EMULATOR_{variable}")
+            if text:
+                try:
+                    values[field] = convert(text)
+                except ValueError as error:
+                    raise ValueError(f"AIOASCEND_EMULATOR_{variable}: {error}") from None
+        known = {field.name for field in fields(cls)}
+        for name in changes:
+            if name not in known:
+                raise TypeError(f"no such setting of the emulator: {name}")
+        return cls(**{**values, **changes})

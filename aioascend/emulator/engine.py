@@ -1,0 +1,158 @@
+"""The threads of one device.
+
+A device has 1 + ``concurrent_executes`` threads and at any time at most one of them advances the model, under the
+engine's lock. A thread that comes upon long work (an execute, a large copy) does it itself with the lock released,
+and advances the model again when it has finished: between a submission and the host thread that waits for its result
+there is one wake-up each way, not one per task. Whoever submits wakes a parked thread only if no thread is about to
+look anyway.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import threading
+from collections.abc import Callable
+from time import perf_counter
+
+from . import codes
+from .args import Failure
+from .device_model import DeviceModel, Fault, Stream, Task, Work
+
+
+class HostWaiter:
+    """One host thread that waits for the device: a raw lock, which costs a fraction of a `threading.Condition`."""
+
+    __slots__ = ("_lock", "code", "woken")
+
+    def __init__(self) -> None:
+        self._lock = _thread.allocate_lock()
+        self._lock.acquire()
+        self.code = codes.SUCCESS
+        self.woken = False
+
+    def wake(self, code: int) -> None:
+        """Let the thread go; the first call counts. The engine's lock is held."""
+        if not self.woken:
+            self.woken = True
+            self.code = code
+            self._lock.release()
+
+    def wait(self, milliseconds: int) -> bool:
+        """False when `milliseconds` went by (negative: never)."""
+        if milliseconds < 0:
+            return self._lock.acquire()
+        return self._lock.acquire(timeout=milliseconds / 1000)
+
+
+class Engine:
+    """Drives one `DeviceModel`.
+
+    `lock` guards the model. `terminate` is called on shutdown to stop the work in progress.
+    """
+
+    def __init__(self, name: str, lanes: int = 1, clock: Callable[[], float] = perf_counter) -> None:
+        self.name = name
+        self.lock = _thread.allocate_lock()
+        self.clock = clock
+        self.model = DeviceModel(clock, lanes)
+        self.stopped = False
+        self.pid = os.getpid()
+        self.hosts: set[HostWaiter] = set()
+        self._expected = False
+        self._parked: list[_thread.LockType] = []
+        self._threads = [
+            threading.Thread(target=self._serve, name=f"{name}-{'engine' if n == 0 else f'compute{n}'}", daemon=True)
+            for n in range(1 + lanes)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def threads(self) -> tuple[threading.Thread, ...]:
+        """The threads that are alive."""
+        return tuple(thread for thread in self._threads if thread.is_alive())
+
+    def submit(self, stream: Stream, task: Task) -> None:
+        """Queue `task` and see to it that somebody looks."""
+        with self.lock:
+            if self.model.submit(stream, task) and not self._expected:
+                self.kick()
+
+    def kick(self) -> None:
+        """Wake a parked thread unless one is about to advance the model. The lock is held."""
+        if not self._expected and self._parked:
+            self._expected = True
+            self._parked.pop().release()
+
+    def waiter(self) -> HostWaiter:
+        """A waiter that shutdown wakes. The lock is held."""
+        if self.stopped:
+            raise Failure(codes.SOCKET_CLOSE, "the device was shut down")
+        waiter = HostWaiter()
+        self.hosts.add(waiter)
+        return waiter
+
+    def wake_hosts(self, code: int) -> None:
+        """Let every host thread go that waits for this device."""
+        with self.lock:
+            for waiter in self.hosts:
+                waiter.wake(code)
+            self.hosts.clear()
+
+    def stop(self) -> None:
+        """End the threads; work in progress is not waited for. The lock is not held."""
+        with self.lock:
+            self.stopped = True
+            for gate in self._parked:
+                gate.release()
+            self._parked.clear()
+
+    def join(self, timeout: float) -> bool:
+        """Wait for the threads to end; False when some have not. Never waits for threads that a fork left behind."""
+        if self.pid != os.getpid():
+            return True
+        end = perf_counter() + timeout
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, end - perf_counter()))
+        return not self.threads
+
+    def _serve(self) -> None:
+        gate = _thread.allocate_lock()
+        gate.acquire()
+        model = self.model
+        lock = self.lock
+        lock.acquire()
+        try:
+            while not self.stopped:
+                self._expected = True
+                work = model.advance(self.clock())
+                if work is None:
+                    self._expected = False
+                    self._parked.append(gate)
+                    lock.release()
+                    try:
+                        gate.acquire()
+                    finally:
+                        lock.acquire()
+                elif work.inline:
+                    model.finish(work, self._run(work))
+                else:
+                    self._expected = False
+                    if model.ready:
+                        self.kick()
+                    lock.release()
+                    try:
+                        fault = self._run(work)
+                    finally:
+                        lock.acquire()
+                    model.finish(work, fault)
+        finally:
+            lock.release()
+
+    def _run(self, work: Work) -> Fault | None:
+        try:
+            return work.run()
+        except Exception as error:  # a bug of the emulator must fail the task, not end the engine
+            return Fault(codes.INTERNAL_ERROR, f"the emulator failed inside a task: {type(error).__name__}: {error}")

@@ -1,0 +1,199 @@
+"""Loaded models: ONNX Runtime reading and writing emulated device memory in place."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+from . import codes, onnx_wire
+from .args import Failure
+from .config import Config
+from .device_model import Compute, ComputeUnit, Fault
+from .memory import Block
+from .offline import ModelFile, Source
+from .tensors import BY_ONNX, Tensor, from_ort_type
+
+_BINDINGS = 64
+
+
+def onnxruntime() -> Any:
+    """The onnxruntime module, imported when the first model is loaded or compiled."""
+    try:
+        import onnxruntime as module
+    except ImportError as error:
+        raise Failure(
+            codes.GE_INTERNAL_ERROR,
+            f"the emulator computes with onnxruntime, which cannot be imported ({error}): "
+            'pip install "aioascend[emulator]"',
+        ) from None
+    return module
+
+
+def session_options(config: Config) -> Any:
+    """The ``onnxruntime.SessionOptions`` that every model of an emulator gets."""
+    module = onnxruntime()
+    options = module.SessionOptions()
+    options.intra_op_num_threads = config.intra_op_threads
+    options.inter_op_num_threads = 1
+    options.execution_mode = module.ExecutionMode.ORT_SEQUENTIAL
+    options.log_severity_level = 4
+    # an idle intra-op thread that spins takes a core away from the program under test
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return options
+
+
+def open_session(source: Source, pieces: Sequence[memoryview], config: Config, external: bool) -> Any:
+    """An ``InferenceSession`` of the model that `pieces` make up; ORT's own error passes through."""
+    module = onnxruntime()
+    options = session_options(config)
+    providers = ["CPUExecutionProvider"]
+    if source.path is not None and len(pieces) == 1 and pieces[0] is source.data:
+        return module.InferenceSession(source.path, options, providers=providers)
+    if external and source.path is not None:
+        folder = os.path.dirname(source.path)
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+    with ModelFile(pieces) as file:
+        return module.InferenceSession(file.path, options, providers=providers)
+
+
+def check_tensors(entries: Sequence[onnx_wire.TensorInput], side: str) -> None:
+    """Refuse inputs that are no tensors of numbers."""
+    wrong = []
+    for entry in entries:
+        if entry.elem_type is None:
+            wrong.append(f"{entry.name!r} is a {entry.kind}")
+        elif entry.elem_type == 8:
+            wrong.append(f"{entry.name!r} is a tensor of strings")
+        elif entry.elem_type not in BY_ONNX:
+            wrong.append(f"{entry.name!r} has the element type {entry.elem_type} of ONNX")
+    if wrong:
+        raise Failure(codes.GE_DATATYPE_INVALID, f"{side} must be tensors of numbers, but " + ", ".join(sorted(wrong)))
+
+
+def first_lines(error: BaseException) -> str:
+    """An ORT error as one line of reasonable length."""
+    text = " ".join(str(error).split())
+    return text if len(text) <= 1500 else text[:1500] + " ..."
+
+
+class Network:
+    """A model that is loaded and can run.
+
+    A run is described by the host-visible addresses of its inputs and outputs; the bindings for them are cached, as
+    programs use the same few buffers again and again.
+    """
+
+    def __init__(self, session: Any, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...], weight: int) -> None:
+        self.session = session
+        self.inputs = inputs
+        self.outputs = outputs
+        self.weight_size = weight
+        self.options = onnxruntime().RunOptions()
+        self.options.log_severity_level = 4
+        self._bindings: OrderedDict[tuple[int, ...], Any] = OrderedDict()
+
+    def run(self, addresses: tuple[int, ...]) -> str | None:
+        """Run on these addresses (inputs, then outputs); the reason when it fails."""
+        try:
+            binding = self._bindings.get(addresses)
+            if binding is None:
+                binding = self._bind(addresses)
+            self.session.run_with_iobinding(binding, self.options)
+        except Exception as error:
+            return first_lines(error)
+        return None
+
+    def _bind(self, addresses: tuple[int, ...]) -> Any:
+        binding = self.session.io_binding()
+        for tensor, address in zip(self.inputs, addresses, strict=False):
+            binding.bind_input(tensor.name, "cpu", 0, tensor.type.onnx, list(tensor.shape), address)
+        for tensor, address in zip(self.outputs, addresses[len(self.inputs) :], strict=True):
+            binding.bind_output(tensor.name, "cpu", 0, tensor.type.onnx, list(tensor.shape), address)
+        if len(self._bindings) >= _BINDINGS:
+            self._bindings.popitem(last=False)
+        self._bindings[addresses] = binding
+        return binding
+
+    def terminate(self) -> None:
+        """Make a run in progress end at once."""
+        self.options.terminate = True
+
+
+def sizes(data_size: int, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> tuple[int, int]:
+    """(work, weight) bytes of device memory; an estimate, steady for one model: room for the tensors, and the file."""
+    tensors = sum(tensor.nbytes for tensor in (*inputs, *outputs))
+    return -(-(2 * tensors + 4096) // 512) * 512, -(-data_size // 512) * 512
+
+
+def output_tensors(session: Any, shapes: dict[str, tuple[int, ...]]) -> tuple[Tensor, ...]:
+    """The outputs of an ORT session; `shapes` where known, else what ORT inferred. Unknown axes raise `Failure`."""
+    found = []
+    wrong = []
+    for entry in session.get_outputs():
+        kind = from_ort_type(entry.type)
+        if kind is None:
+            wrong.append(f"{entry.name!r} is {entry.type}")
+            continue
+        shape = shapes.get(entry.name)
+        if shape is None:
+            if any(not isinstance(size, int) for size in entry.shape):
+                raise Failure(codes.GE_SHAPE_INVALID, f"the shape of output {entry.name!r} is not fixed: {entry.shape}")
+            shape = tuple(entry.shape)
+        found.append(Tensor(entry.name, kind, shape))
+    if wrong:
+        raise Failure(codes.GE_INTERNAL_ERROR, "outputs must be tensors of numbers, but " + ", ".join(wrong))
+    return tuple(found)
+
+
+class Model(ComputeUnit):
+    """A network under a model id: loaded in one context, with its device memory."""
+
+    __slots__ = ("blocks", "borrowed", "context", "id", "network", "queued")
+
+    def __init__(
+        self, number: int, context: Any, network: Network, blocks: list[Block], borrowed: tuple[Block, ...]
+    ) -> None:
+        super().__init__()
+        self.id = number
+        self.context = context
+        self.network: Network | None = network
+        self.blocks = blocks
+        self.borrowed = borrowed
+        self.queued = 0
+
+
+class Execute(Compute):
+    """One run of a model on a stream."""
+
+    __slots__ = ("addresses", "blocks", "model")
+
+    def __init__(self, model: Model, addresses: tuple[int, ...], blocks: tuple[Block, ...]) -> None:
+        super().__init__(model)
+        self.model = model
+        self.addresses = addresses
+        self.blocks = blocks
+        model.queued += 1
+
+    def run(self) -> Fault | None:
+        """Run, if everything the run needs is still there."""
+        network = self.model.network
+        if network is None:
+            return Fault(codes.MODEL_EXECUTE, f"model {self.model.id} was unloaded while a run of it was queued")
+        for block in self.blocks:
+            if not block.alive:
+                return Fault(codes.MODEL_EXECUTE, f"model {self.model.id}: {block!r} was freed before the run")
+        reason = network.run(self.addresses)
+        if reason is None:
+            return None
+        return Fault(codes.MODEL_EXECUTE, f"model {self.model.id} failed on the device: {reason}")
+
+    def finished(self, model: Any) -> None:
+        """One run less, and the lane is free."""
+        self.model.queued -= 1
+        super().finished(model)
+
+    def dropped(self) -> None:
+        """One run less."""
+        self.model.queued -= 1

@@ -1,0 +1,309 @@
+"""Everything that one emulated process shares: devices, contexts, handles, and what each thread has current."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from typing import Any
+
+from . import codes
+from .args import Failure
+from .config import Config
+from .device_model import Event, ReportQueue, Stream
+from .engine import Engine
+from .memory import Block, Blocks, DeviceMemory
+
+# handles of every kind come from one counter, so that a handle of the wrong kind is never valid by accident
+_FIRST_HANDLE = 0x2AA0_0000_0000
+_HANDLE_STEP = 0x40
+
+
+class ThreadState(threading.local):
+    """What one host thread has: its context, its last error text, the last status code, whether it runs a callback."""
+
+    context: Context | None = None
+    message: str | None = None
+    last_error: int = 0
+    in_callback: bool = False
+
+
+class Context:
+    """A context of a device with its default stream. A destroyed one may still be current on some thread."""
+
+    __slots__ = ("alive", "default", "default_stream", "device", "handle", "streams")
+
+    def __init__(self, handle: int, device: Device, default: bool) -> None:
+        self.handle = handle
+        self.device = device
+        self.default = default
+        self.alive = True
+        self.streams: dict[int, Stream] = {}
+        self.default_stream = Stream(0, self)
+
+
+class Device:
+    """One device: its memory for the emulator's life, its engine while it is in use."""
+
+    def __init__(self, index: int, config: Config) -> None:
+        self.index = index
+        self.name = f"aioascend-emulator-{index}"
+        self.config = config
+        self.set_count = 0
+        self.contexts: dict[int, Context] = {}
+        self.default_context: Context | None = None
+        self.engine: Engine | None = None
+        self.reports: dict[int, ReportQueue] = {}
+        self.events = 0
+        self.host_memory = config.run_mode == codes.RUN_MODE_DEVICE
+        self.memory = DeviceMemory(index, config.memory, opaque=not self.host_memory)
+
+    def running(self) -> Engine:
+        """The engine, which a device in use has."""
+        engine = self.engine
+        if engine is None:
+            raise Failure(codes.CONTEXT_NULL, f"device {self.index} is not set")
+        return engine
+
+    def all_streams(self) -> list[Stream]:
+        """Every stream of every context, default streams included."""
+        return [s for context in self.contexts.values() for s in (context.default_stream, *context.streams.values())]
+
+
+class Process:
+    """The state behind one ``acl`` module.
+
+    `lock` guards opening and closing of devices and contexts; handle tables are plain dicts, whose single operations
+    are atomic.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.pid = os.getpid()
+        self.lock = threading.RLock()
+        self.local = ThreadState()
+        self.initialised = 0
+        self.finalised = False
+        self.closed = False
+        self.devices: list[Device | None] = [None] * config.devices
+        self.contexts: dict[int, Context] = {}
+        self.streams: dict[int, Stream] = {}
+        self.events: dict[int, Event] = {}
+        self.models: dict[int, Any] = {}
+        self.pinned = Blocks()
+        self.reports: dict[int, ReportQueue] = {}
+        self.report_devices: dict[int, Device] = {}
+        self.run_options: list[Any] = []
+        self._handles = itertools.count(_FIRST_HANDLE, _HANDLE_STEP)
+        self.new_handle = self._handles.__next__
+
+    # -- errors -------------------------------------------------------------------------------------------------
+
+    def fail(self, code: int, text: str) -> int:
+        """Note `text` for the calling thread's ``get_recent_err_msg`` and return `code`."""
+        local = self.local
+        local.last_error = code
+        local.message = f"E{code}: {text}"
+        return code
+
+    # -- what handles mean --------------------------------------------------------------------------------------
+
+    def current(self) -> Context:
+        """The calling thread's context."""
+        context = self.local.context
+        if context is None:
+            raise Failure(codes.CONTEXT_NULL, "this thread has no context: call set_context or set_device first")
+        if not context.alive:
+            raise Failure(codes.CONTEXT_NULL, f"the context {context.handle:#x} of this thread was destroyed")
+        return context
+
+    def stream(self, handle: int) -> Stream:
+        """A stream of the current context; 0 is the context's default stream."""
+        context = self.local.context
+        if context is None or not context.alive:
+            context = self.current()
+        if handle == 0:
+            return context.default_stream
+        stream = context.streams.get(handle)
+        if stream is None:
+            if handle in self.streams:
+                raise Failure(codes.STREAM_CONTEXT, f"stream {handle:#x} does not belong to this thread's context")
+            raise Failure(codes.INVALID_HANDLE, f"{handle:#x} is not a stream, or was destroyed")
+        return stream
+
+    def event(self, handle: int) -> Event:
+        """An event by handle."""
+        event = self.events.get(handle)
+        if event is None:
+            if handle == 0:
+                raise Failure(codes.INVALID_PARAM, "the event is 0")
+            raise Failure(codes.INVALID_HANDLE, f"{handle:#x} is not an event, or was destroyed")
+        return event
+
+    def engine_of(self, stream: Stream) -> Engine:
+        """The engine that drives `stream`."""
+        engine = stream.context.device.engine
+        if engine is None:
+            raise Failure(codes.CONTEXT_NULL, "the stream's device was reset")
+        return engine  # type: ignore[no-any-return]
+
+    def model(self, number: int) -> Any:
+        """A loaded model by id."""
+        model = self.models.get(number)
+        if model is None:
+            raise Failure(codes.GE_MODEL_ID_INVALID, f"no model with id {number} is loaded")
+        return model
+
+    # -- memory -------------------------------------------------------------------------------------------------
+
+    def device_of(self, address: int) -> Device | None:
+        """The device in whose range `address` lies."""
+        for device in self.devices:
+            if device is not None and device.memory.base <= address < device.memory.end:
+                return device
+        return None
+
+    def block_of(self, address: int, size: int) -> Block | None:
+        """The device or pinned block that holds these bytes, None for pageable host memory.
+
+        An address in a device's range outside any allocation, or bytes beyond the end of a block, are refused.
+        """
+        for device in self.devices:
+            if device is not None and device.memory.base <= address < device.memory.end:
+                block = device.memory.blocks.find(address)
+                if block is None:
+                    raise Failure(codes.PARAM_INVALID, f"{address:#x} lies in no allocation of device {device.index}")
+                break
+        else:
+            block = self.pinned.find(address)
+            if block is None:
+                return None
+        if address + size > block.start + block.size:
+            raise Failure(
+                codes.PARAM_INVALID,
+                f"{size} bytes from {address:#x} go beyond the end of {block!r} at {block.start + block.size:#x}",
+            )
+        return block
+
+    # -- devices and contexts -----------------------------------------------------------------------------------
+
+    def require_init(self) -> None:
+        """``acl.init`` comes before everything else."""
+        if self.closed:
+            raise Failure(codes.SOCKET_CLOSE, "the emulator was shut down")
+        if not self.initialised:
+            raise Failure(codes.UNINITIALIZE, "acl.init() was not called, or acl.finalize() was")
+        if self.pid != os.getpid():
+            raise Failure(codes.DEV_SETUP_ERROR, "a forked child cannot use the device its parent opened")
+
+    def device(self, index: int) -> Device:
+        """A device by number, made on first use."""
+        if not 0 <= index < len(self.devices):
+            raise Failure(codes.INVALID_DEVICEID, f"there is no device {index}: devices 0 to {len(self.devices) - 1}")
+        device = self.devices[index]
+        if device is None:
+            with self.lock:
+                device = self.devices[index]
+                if device is None:
+                    try:
+                        device = Device(index, self.config)
+                    except MemoryError as error:
+                        raise Failure(codes.MEMORY_ALLOCATION, f"device {index}: {error}") from None
+                    self.devices[index] = device
+        return device
+
+    def open_context(self, device: Device, default: bool) -> Context:
+        """A new context; the first one starts the device's engine."""
+        with self.lock:
+            if self.closed:
+                raise Failure(codes.SOCKET_CLOSE, "the emulator was shut down")
+            if device.engine is None:
+                device.engine = Engine(device.name, self.config.concurrent_executes)
+            context = Context(self.new_handle(), device, default)
+            device.contexts[context.handle] = context
+            self.contexts[context.handle] = context
+            if default:
+                device.default_context = context
+            return context
+
+    def close_context(self, context: Context) -> None:
+        """Drop a context whose work is done; the last one ends the device's engine."""
+        with self.lock:
+            if not context.alive:
+                return
+            context.alive = False
+            device = context.device
+            self.contexts.pop(context.handle, None)
+            device.contexts.pop(context.handle, None)
+            if context.default:
+                device.default_context = None
+            engine = device.engine
+            for stream in (context.default_stream, *context.streams.values()):
+                self.streams.pop(stream.handle, None)
+                if engine is not None:
+                    with engine.lock:
+                        engine.model.unsubscribe(stream)
+                        engine.model.drop(stream, codes.STREAM_ABORT)
+                        engine.kick()
+            context.streams.clear()
+            for handle, event in list(self.events.items()):
+                if event.context is context:
+                    self.events.pop(handle, None)
+            for number, model in list(self.models.items()):
+                if model.context is context:
+                    self.models.pop(number, None)
+                    self.release_model(model)
+            if not device.contexts and device.set_count == 0:
+                self._close_device(device)
+
+    def release_model(self, model: Any) -> None:
+        """Free what a model holds. It is out of the table already."""
+        model.network = None
+        for block in model.blocks:
+            model.context.device.memory.release(block.start)
+        model.blocks = []
+
+    def _close_device(self, device: Device) -> None:
+        engine = device.engine
+        device.engine = None
+        device.events = 0
+        for thread in [thread for thread, owner in self.report_devices.items() if owner is device]:
+            self.report_devices.pop(thread, None)
+            report = self.reports.pop(thread, None)
+            if report is not None:
+                report.wake(codes.THREAD_SUBSCRIBE)
+        if engine is not None:
+            engine.stop()
+            engine.wake_hosts(codes.SOCKET_CLOSE)
+            if engine.join(timeout=30.0):
+                device.memory.close()
+
+    def shutdown(self, timeout: float) -> None:
+        """End every thread at once and let every waiting host thread go. Idempotent."""
+        if self.closed:
+            return
+        self.closed = True
+        engines = []
+        for device in self.devices:
+            engine = device.engine if device is not None else None
+            if engine is None:
+                continue
+            engines.append(engine)
+            if engine.pid == os.getpid():
+                engine.stop()
+        for options in list(self.run_options):
+            options.terminate = True
+        for model in list(self.models.values()):
+            network = model.network
+            if network is not None:
+                network.terminate()
+        for engine in engines:
+            if engine.pid == os.getpid():
+                engine.wake_hosts(codes.SOCKET_CLOSE)
+                engine.join(timeout)
+
+    @property
+    def threads(self) -> tuple[threading.Thread, ...]:
+        """The emulator's threads that are alive."""
+        engines = [device.engine for device in self.devices if device is not None and device.engine is not None]
+        return tuple(thread for engine in engines for thread in engine.threads)
