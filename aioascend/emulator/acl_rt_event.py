@@ -159,11 +159,11 @@ class EventCalls:
     def _synchronize(self, handle: int, timeout: int) -> int:
         found = self._process.event(handle)
         marker = found.marker
-        if marker is None or marker.done:
+        if marker is None or marker.is_done():
             return codes.SUCCESS
         engine = found.context.device.running()
         with engine.lock:
-            if marker.done:
+            if marker.is_done():
                 return codes.SUCCESS
             waiter = engine.waiter()
             marker.waiters.append(waiter)
@@ -176,7 +176,7 @@ class EventCalls:
                     marker.waiters.remove(waiter)
         if waiter.code:
             raise Failure(waiter.code, "waiting was ended: the device was shut down")
-        if not marker.done:
+        if not marker.is_done():
             raise Failure(codes.EVENT_SYNC_TIMEOUT, f"event {handle:#x} was not recorded within {timeout} ms")
         return codes.SUCCESS
 

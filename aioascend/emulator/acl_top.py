@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import struct
-from typing import Any
 
 from . import codes
 from .args import Failure, call

@@ -14,7 +14,8 @@ import numpy
 from .args import call
 from .process import Process
 
-_BY_NUMBER = {numpy.dtype(kind).num: numpy.dtype(kind) for kind in "?bBhHiIlLqQefdFD"}
+_KINDS = "?bBhHiIlLqQefdFD"
+_BY_NUMBER: dict[int, numpy.dtype[Any]] = {numpy.dtype(kind).num: numpy.dtype(kind) for kind in _KINDS}
 
 
 class _Started:
@@ -103,7 +104,9 @@ class UtilCalls:
         count = 1
         for size in shape:
             count *= int(size)
-        buffer = (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
+        if count == 0:
+            return numpy.empty(shape, dtype)
+        buffer = memoryview((ctypes.c_char * (count * dtype.itemsize)).from_address(address))
         return numpy.frombuffer(buffer, dtype=dtype).reshape(shape)
 
     def _array(self, array: Any, name: str) -> Any:

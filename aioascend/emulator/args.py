@@ -105,7 +105,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Spec:
-    """What the `call` decorator notes on a function: argument formats and the values that stand before a failed code."""
+    """What `call` notes on a function: argument formats, and the values that stand before the code of a failure."""
 
     __slots__ = ("bare", "failed", "formats", "optional")
 

@@ -123,6 +123,10 @@ class Marker:
         self.parked: list[tuple[Stream, Task]] = []
         self.waiters: list[Waiter] = []
 
+    def is_done(self) -> bool:
+        """Whether the stream has got there."""
+        return self.done
+
 
 class Event:
     """An event of one of the three flavours.
