@@ -91,7 +91,6 @@ class Network:
         self.outputs = outputs
         self.weight_size = weight
         self.options = onnxruntime().RunOptions()
-        self.options.log_severity_level = 4
         self._bindings: OrderedDict[tuple[int, ...], Any] = OrderedDict()
 
     def run(self, addresses: tuple[int, ...]) -> str | None:
