@@ -32,7 +32,8 @@ DEVIATIONS = np.array([0.229, 0.224, 0.225], np.float32)
 def tensor(picture: Image.Image, means: np.ndarray, deviations: np.ndarray) -> np.ndarray:
     """A picture as (1, 3, height, width) float32. The models were trained on blue, green, red."""
     values = np.asarray(picture.convert("RGB"), np.float32)[..., ::-1] / 255
-    return ((values - means) / deviations).transpose(2, 0, 1)[None]
+    scaled: np.ndarray = (values - means) / deviations
+    return scaled.transpose(2, 0, 1)[None]
 
 
 async def orientation(session: aioascend.Session, page: Image.Image) -> tuple[int, float]:
