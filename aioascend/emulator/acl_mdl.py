@@ -206,36 +206,31 @@ class ModelCalls:
                     code, f"model {number} has {len(tensors)} {side}s, the dataset has {len(buffers)} buffers"
                 )
             for tensor, buffer in zip(tensors, buffers, strict=True):
-                self._locate(number, tensor, buffer, side, code, addresses, blocks)
+                address, block = self._locate(number, tensor, buffer, side, code)
+                addresses.append(address)
+                if block is not None:
+                    blocks.append(block)
         return Execute(model, tuple(addresses), tuple(blocks))
 
     def _locate(
-        self,
-        number: int,
-        tensor: Tensor,
-        buffer: DataBuffer,
-        side: str,
-        code: int,
-        addresses: list[int],
-        blocks: list[Block],
-    ) -> None:
+        self, number: int, tensor: Tensor, buffer: DataBuffer, side: str, code: int
+    ) -> tuple[int, Block | None]:
         size = tensor.nbytes
         if buffer.size < size:
             raise Failure(
                 code, f"{side} {tensor.name!r} of model {number} takes {size} bytes, its data buffer has {buffer.size}"
             )
+        address = buffer.address
         if size == 0:
-            addresses.append(_empty_address())
-            return
-        if buffer.address == 0:
+            return _empty_address(), None
+        if address == 0:
             raise Failure(code, f"{side} {tensor.name!r} of model {number} has a data buffer of address 0")
-        block = self._process.block_of(buffer.address, size)
+        block = self._process.block_of(address, size)
         if block is None or block.device < 0:
             raise Failure(
-                code, f"{side} {tensor.name!r} of model {number} is at {buffer.address:#x}, which is not device memory"
+                code, f"{side} {tensor.name!r} of model {number} is at {address:#x}, which is not device memory"
             )
-        addresses.append(buffer.address + block.delta)
-        blocks.append(block)
+        return address + block.delta, block
 
 
 def _empty_address() -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 
@@ -44,16 +44,15 @@ BY_ACL = {one.acl: one for one in _TYPES}
 
 @dataclass(frozen=True)
 class Tensor:
-    """A model's input or output with everything fixed."""
+    """A model's input or output with everything fixed. `nbytes` is its size in memory: C order, no padding."""
 
     name: str
     type: ElementType
     shape: tuple[int, ...]
+    nbytes: int = field(init=False)
 
-    @property
-    def nbytes(self) -> int:
-        """Size in memory: C order, no padding."""
-        return (prod(self.shape) * self.type.bits + 7) // 8
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "nbytes", (prod(self.shape) * self.type.bits + 7) // 8)
 
 
 def from_ort_type(text: str) -> ElementType | None:
