@@ -99,14 +99,14 @@ def read_inputs(texts: Sequence[str], specs: Sequence[aioascend.TensorSpec]) -> 
         if not name:
             unnamed.append(path)
         elif name not in known:
-            raise UsageError(f"the model has no input named {name}; {_wanted(specs)}")
+            raise UsageError(f"the model has no input named {name}; {_takes(specs)}")
         elif name in paths:
             raise UsageError(f"--input is given twice for {name}")
         else:
             paths[name] = path
     free = [spec.name for spec in specs if spec.name not in paths]
     if len(unnamed) != len(free):
-        raise UsageError(f"{len(texts)} input files are given; {_wanted(specs)}")
+        raise UsageError(f"--input is given {_files(len(texts))}; {_takes(specs)}")
     paths.update(zip(free, unnamed, strict=True))
     return {spec.name: _read(paths[spec.name], spec) for spec in specs}
 
@@ -132,9 +132,11 @@ def _read(path: str, spec: aioascend.TensorSpec) -> npt.NDArray[Any]:
     return array
 
 
-def _wanted(specs: Sequence[aioascend.TensorSpec]) -> str:
+def _files(count: int) -> str:
+    return {0: "no file", 1: "1 file"}.get(count, f"{count} files")
+
+
+def _takes(specs: Sequence[aioascend.TensorSpec]) -> str:
     """Say which inputs the model takes."""
-    if not specs:
-        return "the model takes no inputs"
     described = ", ".join(f"{spec.name} ({spec.dtype.name} {shape_text(spec.shape)})" for spec in specs)
-    return f"wanted --input FILE for each of: {described}"
+    return f"the model takes one file for each of {described}" if specs else "the model takes none"

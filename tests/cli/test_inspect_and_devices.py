@@ -69,14 +69,28 @@ def test_devices_gives_json(aioascend_command: Command) -> None:
     assert {"name", "kind", "soc_name", "memory_total", "memory_free"} <= devices[-1].keys()
 
 
-@pytest.mark.parametrize("command", ["devices", "inspect"])
-def test_a_broken_pyacl_is_told_with_its_reason(
-    aioascend_command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
-) -> None:
-    (tmp_path / "acl.py").write_text("raise ImportError('libascendcl.so: cannot open shared object file')\n")
+@pytest.fixture
+def broken_pyacl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A pyACL that fails while it is imported; the reason it gives."""
+    reason = "libascendcl.so: cannot open shared object file"
+    (tmp_path / "acl.py").write_text(f"raise ImportError({reason!r})\n")
     monkeypatch.syspath_prepend(tmp_path)
-    model = double(tmp_path / "model.onnx")
+    return reason
 
-    message = aioascend_command(command, *([model] if command == "inspect" else [])).message
 
-    assert "libascendcl.so" in message
+def test_a_pyacl_that_fails_to_import_is_the_error_of_what_needs_it(
+    aioascend_command: Command, tmp_path: Path, broken_pyacl: str
+) -> None:
+    assert broken_pyacl in aioascend_command("inspect", double(tmp_path / "model.onnx")).message
+
+
+def test_devices_warns_of_a_pyacl_that_fails_to_import_and_lists_the_rest(
+    aioascend_command: Command, broken_pyacl: str
+) -> None:
+    result = aioascend_command("devices")
+
+    assert result.code == 0, result.err
+    assert "emulator:0" in result.out
+    assert result.err.startswith("aioascend: warning: ")
+    assert broken_pyacl in result.err
+    assert result.err.count("\n") == 1

@@ -123,7 +123,7 @@ def test_a_shape_that_does_not_fit_the_model_is_refused(
 def test_without_inputs_the_wanted_ones_are_listed(aioascend_command: Command, tmp_path: Path) -> None:
     message = aioascend_command("run", sum_and_product(tmp_path / "model.onnx")).message
 
-    assert "0 input files are given" in message
+    assert "no file" in message
     assert "left (int64 4)" in message
     assert "right (int64 scalar)" in message
 
@@ -131,7 +131,7 @@ def test_without_inputs_the_wanted_ones_are_listed(aioascend_command: Command, t
 @pytest.mark.parametrize(
     "given, word",
     [
-        (["x.npy", "x.npy"], "2 input files are given"),
+        (["x.npy", "x.npy"], "given 2 files"),
         (["nothing.npy"], "nothing.npy"),
         (["y=x.npy"], "no input named y"),
         (["x=x.npy", "x=x.npy"], "twice"),

@@ -125,6 +125,15 @@ def test_zero_is_success() -> None:
     assert describe(0).name == "ACL_SUCCESS"
 
 
+def test_every_code_the_emulator_returns_is_in_the_table() -> None:
+    from aioascend.emulator import codes as emulated
+
+    numbers = {value for value in vars(emulated).values() if isinstance(value, int) and value >= 100_000}
+
+    assert numbers
+    assert numbers - set(CODES) == set()
+
+
 def test_a_description_cannot_be_changed() -> None:
     with pytest.raises(FrozenInstanceError):
         describe(107000).name = "OTHER"  # type: ignore[misc]
