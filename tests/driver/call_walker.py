@@ -40,7 +40,7 @@ class Source:
         self.tree = ast.parse(text)
         self.parents = {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
         self.findings: list[Finding] = []
-        self.calls = 0
+        self.calls: list[str] = []
         self.probed: dict[tuple[ast.AST, str], str] = {}
 
     def note(self, node: ast.AST, text: str) -> None:
@@ -76,8 +76,8 @@ def chain(node: ast.AST) -> str | None:
     return None
 
 
-def check_calls(text: str) -> tuple[list[Finding], int]:
-    """Compare every pyACL call of a source with the table; give the findings and the number of calls seen."""
+def check_calls(text: str) -> tuple[list[Finding], list[str]]:
+    """Compare every pyACL call of a source with the table; give the findings and the function of every call seen."""
     source = Source(text)
     _find_probed(source)
     for node in ast.walk(source.tree):
@@ -174,7 +174,7 @@ def _check_chain(source: Source, node: ast.Attribute) -> None:
 
 
 def _check_call(source: Source, call: ast.Call, name: str) -> None:
-    source.calls += 1
+    source.calls.append(name)
     form = FORMS.get(name)
     if form is None:
         if name in ABSENT:
