@@ -6,6 +6,7 @@ Importing this package imports neither onnxruntime nor anything else of aioascen
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
@@ -31,7 +32,7 @@ from .process import Process
 
 __all__ = ["CompileError", "Config", "Emulator", "session_options"]
 
-_alive: weakref.WeakSet[Emulator] = weakref.WeakSet()
+_alive: weakref.WeakSet[Process] = weakref.WeakSet()
 
 
 class Emulator:
@@ -44,7 +45,7 @@ class Emulator:
         self.config = config if config is not None else Config.from_env()
         self._process = Process(self.config)
         self.acl = _build(self._process)
-        _alive.add(self)
+        _alive.add(self._process)
 
     @property
     def threads(self) -> tuple[threading.Thread, ...]:
@@ -119,5 +120,13 @@ def _build(process: Process) -> ModuleType:
 
 @atexit.register
 def _shutdown_all() -> None:
-    for emulator in list(_alive):
-        emulator.shutdown()
+    for process in list(_alive):
+        process.shutdown(3.0)
+
+
+def _forked() -> None:
+    for process in list(_alive):
+        process.forked()
+
+
+os.register_at_fork(after_in_child=_forked)

@@ -60,9 +60,7 @@ class ReportCalls:
                 report.leaving.append(waiter)
             if engine.model.unsubscribe(target):
                 engine.kick()
-            if not report.streams:
-                process.reports.pop(thread, None)
-                process.report_devices.pop(thread, None)
+            process.forget_reports()
         if waiter is not None:
             waiter.wait(-1)
             engine.hosts.discard(waiter)

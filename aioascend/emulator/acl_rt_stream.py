@@ -80,14 +80,11 @@ class StreamCalls:
     def _forget(self, stream: Stream) -> None:
         process = self._process
         engine = process.engine_of(stream)
-        with engine.lock:
-            report = stream.report
-            if report is not None and engine.model.unsubscribe(stream):
-                engine.kick()
-        if report is not None and not report.streams:
-            process.reports.pop(report.thread, None)
-            process.report_devices.pop(report.thread, None)
         with process.lock:
+            with engine.lock:
+                if engine.model.unsubscribe(stream):
+                    engine.kick()
+            process.forget_reports()
             stream.context.streams.pop(stream.handle, None)
             process.streams.pop(stream.handle, None)
 

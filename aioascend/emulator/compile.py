@@ -164,21 +164,36 @@ def checked_examples(inputs: Sequence[Tensor], examples: Mapping[str, Any]) -> d
     feeds = {}
     for name, value in examples.items():
         tensor = by_name[name]
-        wanted = numpy_dtype(tensor.type)
-        given = numpy.asarray(value)
-        plain = not isinstance(value, (numpy.ndarray, numpy.generic))
-        # a plain Python number or list has no dtype of its own
-        if given.dtype != wanted and not (plain and numpy.can_cast(given.dtype, wanted, "unsafe")):
-            raise CompileError(f"examples[{name!r}]: {wanted} was wanted, {given.dtype} was given", [name])
+        given = _as_example(tensor, value)
         if given.shape != tensor.shape:
             raise CompileError(
                 f"examples[{name!r}]: the shape {tensor.shape} was wanted, {given.shape} was given", [name]
             )
-        try:
-            feeds[name] = numpy.ascontiguousarray(given, dtype=wanted).reshape(tensor.shape)
-        except (TypeError, ValueError) as error:
-            raise CompileError(f"examples[{name!r}] cannot become {wanted}: {error}", [name]) from None
+        feeds[name] = numpy.ascontiguousarray(given).reshape(tensor.shape)
     return feeds
+
+
+def _as_example(tensor: Tensor, value: Any) -> numpy.ndarray[Any, Any]:
+    wanted = numpy_dtype(tensor.type)
+    bfloat16 = tensor.type.name == "bfloat16"
+    told = "bfloat16" if bfloat16 else str(wanted)
+    given = numpy.asarray(value)
+    if bfloat16 and given.dtype.name == "bfloat16":
+        return given.view(numpy.uint16)
+    if given.dtype == wanted:
+        return given
+    # a plain Python number or list has no dtype of its own: take it where no digits get lost
+    plain = not isinstance(value, (numpy.ndarray, numpy.generic))
+    fitting = given.dtype.kind in "biu" or (given.dtype.kind == "f" and (wanted.kind in "fc" or bfloat16))
+    if not plain or not fitting:
+        raise CompileError(f"examples[{tensor.name!r}]: {told} was wanted, {given.dtype} was given", [tensor.name])
+    try:
+        if bfloat16:
+            bits = numpy.asarray(value, numpy.float32).view(numpy.uint32)
+            return numpy.asarray(bits >> 16).astype(numpy.uint16)
+        return numpy.asarray(value, dtype=wanted)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise CompileError(f"examples[{tensor.name!r}] cannot become {told}: {error}", [tensor.name]) from None
 
 
 def numpy_dtype(kind: ElementType) -> numpy.dtype[Any]:

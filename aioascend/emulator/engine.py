@@ -48,11 +48,14 @@ class HostWaiter:
 class Engine:
     """Drives one `DeviceModel`.
 
-    `lock` guards the model. `terminate` is called on shutdown to stop the work in progress.
+    `lock` guards the model. `owner` is kept alive by the threads: what is in use must be there to be shut down.
     """
 
-    def __init__(self, name: str, lanes: int = 1, clock: Callable[[], float] = perf_counter) -> None:
+    def __init__(
+        self, name: str, lanes: int = 1, clock: Callable[[], float] = perf_counter, owner: object = None
+    ) -> None:
         self.name = name
+        self.owner = owner
         self.lock = _thread.allocate_lock()
         self.clock = clock
         self.model = DeviceModel(clock, lanes)

@@ -189,12 +189,12 @@ class Process:
 
     def require_init(self) -> None:
         """``acl.init`` comes before everything else."""
+        if self.pid != os.getpid():
+            raise Failure(codes.DEV_SETUP_ERROR, "a forked child cannot use the device its parent opened")
         if self.closed:
             raise Failure(codes.SOCKET_CLOSE, "the emulator was shut down")
         if not self.initialised:
             raise Failure(codes.UNINITIALIZE, "acl.init() was not called, or acl.finalize() was")
-        if self.pid != os.getpid():
-            raise Failure(codes.DEV_SETUP_ERROR, "a forked child cannot use the device its parent opened")
 
     def device(self, index: int) -> Device:
         """A device by number, made on first use."""
@@ -218,7 +218,7 @@ class Process:
             if self.closed:
                 raise Failure(codes.SOCKET_CLOSE, "the emulator was shut down")
             if device.engine is None:
-                device.engine = Engine(device.name, self.config.concurrent_executes)
+                device.engine = Engine(device.name, self.config.concurrent_executes, owner=self)
             context = Context(self.new_handle(), device, default)
             device.contexts[context.handle] = context
             self.contexts[context.handle] = context
@@ -246,6 +246,7 @@ class Process:
                         engine.model.drop(stream, codes.STREAM_ABORT)
                         engine.kick()
             context.streams.clear()
+            self.forget_reports()
             for handle, event in list(self.events.items()):
                 if event.context is context:
                     self.events.pop(handle, None)
@@ -262,6 +263,22 @@ class Process:
         for block in model.blocks:
             model.context.device.memory.release(block.start)
         model.blocks = []
+
+    def forget_reports(self) -> None:
+        """Take out the threads that serve no stream any more. `lock` is held."""
+        for thread, report in list(self.reports.items()):
+            if not report.streams:
+                self.reports.pop(thread, None)
+                self.report_devices.pop(thread, None)
+
+    def forked(self) -> None:
+        """In a forked child: the parent's threads are not here, its locks may be held for ever."""
+        self.closed = True
+        self.initialised = 0
+        self.lock = threading.RLock()
+        for context in self.contexts.values():
+            context.alive = False
+        self.contexts.clear()
 
     def _close_device(self, device: Device) -> None:
         engine = device.engine
