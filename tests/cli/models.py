@@ -44,3 +44,10 @@ def sum_and_product(path: Path, names: tuple[str, str] = ("sum", "product")) -> 
         [("left", tensor, (4,)), ("right", tensor, ())],
         [(names[0], tensor, (4,)), (names[1], tensor, (4,))],
     )
+
+
+def lookup(path: Path) -> Path:
+    """Row `index` (int64, no dimensions) of a float32 table of shape (3, 2); other indices fail while it runs."""
+    node = helper.make_node("Gather", ["table", "index"], ["row"])
+    inputs = [("table", TensorProto.FLOAT, (3, 2)), ("index", TensorProto.INT64, ())]
+    return save(path, [node], inputs, [("row", TensorProto.FLOAT, (2,))])

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -84,22 +85,32 @@ def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
     assert err == b""
 
 
-@pytest.mark.slow
+def open_for_writing(pipe: Path, seconds: float = 60) -> int:
+    """Open a pipe as soon as somebody opens it for reading, and give its file descriptor."""
+    limit = time.monotonic() + seconds
+    while True:
+        try:
+            return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            assert time.monotonic() < limit, "nobody reads the pipe"
+            time.sleep(0.02)
+
+
 def test_ctrl_c_ends_the_command_quietly_with_130(tmp_path: Path) -> None:
-    # Reading the input from a pipe nobody writes to stands for any long wait.
+    model = double(tmp_path / "model.onnx")
     pipe = tmp_path / "x.npy"
     os.mkfifo(pipe)
-    model = double(tmp_path / "model.onnx")
     command = subprocess.Popen(
         [*PROGRAM, "run", str(model), "--device", "emulator:0", "--input", str(pipe)],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    with pytest.raises(subprocess.TimeoutExpired):
-        command.wait(5)
+    # The session is open, and the command waits for an input that does not come.
+    writer = open_for_writing(pipe)
     command.send_signal(signal.SIGINT)
     out, err = command.communicate(timeout=60)
+    os.close(writer)
 
     assert command.returncode == 130
     assert out == b""

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from .conftest import Result
-from .models import double, sum_and_product
+from .models import double, lookup, sum_and_product
 
 Command = Callable[..., Result]
 
@@ -210,6 +210,20 @@ def test_an_output_that_cannot_be_written_is_told(aioascend_command: Command, tm
 
     assert "y.npy" in message
     assert "irectory" in message
+
+
+def test_a_run_that_fails_on_the_device_is_one_line_with_the_reason(aioascend_command: Command, tmp_path: Path) -> None:
+    model = lookup(tmp_path / "model.onnx")
+    np.save(tmp_path / "table.npy", np.zeros((3, 2), np.float32))
+    np.save(tmp_path / "index.npy", np.int64(7))
+
+    message = aioascend_command(
+        "run", model, "-i", tmp_path / "table.npy", "-i", tmp_path / "index.npy", "-o", tmp_path / "out"
+    ).message
+
+    assert "507011" in message
+    assert "indices element out of data bounds" in message
+    assert not (tmp_path / "out").exists()
 
 
 def test_bfloat16_goes_through_files(aioascend_command: Command, tmp_path: Path) -> None:
