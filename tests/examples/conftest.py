@@ -17,9 +17,9 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture(scope="session")
 def environment() -> dict[str, str]:
-    """This process's environment, with the checkout importable."""
+    """This process's environment, with the checkout importable and the emulator chosen."""
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    return {**os.environ, "PYTHONPATH": path, "PYTHONDEVMODE": ""}
+    return {**os.environ, "PYTHONPATH": path, "AIOASCEND_DEVICES": "emulator:0"}
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ HTML = b"<!DOCTYPE html>\n<html><head><title>t</title></head><body><h1>Hi</h1><p
 def module(monkeypatch):
     """examples/fastapi_app.py; skips when its packages or its model are not installed."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
+    monkeypatch.setenv("AIOASCEND_DEVICES", "emulator:0")
     try:
         import fastapi_app
 

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import aioascend
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 Reference = Callable[..., dict[str, np.ndarray]]
@@ -50,6 +52,17 @@ def model(request: pytest.FixtureRequest, example: Callable[[str], ModuleType]) 
     except SystemExit as error:
         pytest.skip(str(error))
     return found
+
+
+@pytest.fixture
+def opened() -> Callable[..., aioascend.Session]:
+    """`opened(model)` is a session of the model on the emulator; keyword arguments win over the model's own."""
+
+    def opened(model: Any, **options: Any) -> aioascend.Session:
+        own = {"shapes": model.shapes, "examples": model.examples, "devices": "emulator:0"}
+        return aioascend.Session(model.find(), **{**own, **options})
+
+    return opened
 
 
 @pytest.fixture(scope="session")

@@ -30,10 +30,10 @@ def assert_same_bits(outputs: aioascend.Outputs, expected: dict[str, np.ndarray]
 
 
 @pytest.mark.parametrize("model", ALL, indirect=True)
-async def test_infer_gives_the_bits_of_onnxruntime(model, reference):
+async def test_infer_gives_the_bits_of_onnxruntime(model, reference, opened):
     alone = reference(model.find(), model.shapes)
     rng = np.random.default_rng(310)
-    async with aioascend.Session(model.find(), shapes=model.shapes, examples=model.examples) as session:
+    async with opened(model) as session:
         assert {spec.name: spec.shape for spec in session.inputs if spec.shape} == model.shapes
         for _ in range(3):
             inputs = {spec.name: draw(spec, rng) for spec in session.inputs}
@@ -43,10 +43,10 @@ async def test_infer_gives_the_bits_of_onnxruntime(model, reference):
 
 
 @pytest.mark.parametrize("model", ["FILE_TYPE", "ORIENTATION"], indirect=True)
-async def test_forty_requests_at_once_get_each_its_own_bits(model, reference):
+async def test_forty_requests_at_once_get_each_its_own_bits(model, reference, opened):
     alone = reference(model.find(), model.shapes)
     rng = np.random.default_rng(910)
-    async with aioascend.Session(model.find(), shapes=model.shapes) as session:
+    async with opened(model) as session:
         inputs = [draw(session.inputs[0], rng) for _ in range(40)]
         results = await asyncio.gather(*(session.infer(x) for x in inputs))
     for x, outputs in zip(inputs, results, strict=True):
@@ -54,23 +54,23 @@ async def test_forty_requests_at_once_get_each_its_own_bits(model, reference):
 
 
 @pytest.mark.parametrize("model", ["ORIENTATION"], indirect=True)
-async def test_a_picture_in_any_layout_gives_the_bits_of_the_contiguous_one(model, reference):
+async def test_a_picture_in_any_layout_gives_the_bits_of_the_contiguous_one(model, reference, opened):
     alone = reference(model.find(), model.shapes)
     pixels = np.random.default_rng(5).uniform(-1, 1, (224, 224, 3)).astype(np.float32)
     turned = pixels[::-1, :, ::-1].transpose(2, 0, 1)[None]  # reversed rows, blue first, channels in front: a view
     expected = alone(x=np.ascontiguousarray(turned))
-    async with aioascend.Session(model.find(), shapes=model.shapes) as session:
+    async with opened(model) as session:
         assert_same_bits(await session.infer(turned), expected)
         assert_same_bits(await session.infer(np.asfortranarray(turned)), expected)
 
 
 @pytest.mark.parametrize("model", ["SPEECH"], indirect=True)
-async def test_a_state_carried_through_a_hundred_runs_stays_equal_to_the_bit(model, reference):
+async def test_a_state_carried_through_a_hundred_runs_stays_equal_to_the_bit(model, reference, opened):
     alone = reference(model.find(), model.shapes)
     rng = np.random.default_rng(3)
     sr = np.array(16_000, np.int64)
     ours = theirs = np.zeros((2, 1, 128), np.float32)
-    async with aioascend.Session(model.find(), shapes=model.shapes, examples=model.examples) as session:
+    async with opened(model) as session:
         for _ in range(100):
             sound = rng.uniform(-1, 1, (1, 576)).astype(np.float32)
             outputs = await session.infer({"input": sound, "state": ours, "sr": sr})
@@ -80,12 +80,12 @@ async def test_a_state_carried_through_a_hundred_runs_stays_equal_to_the_bit(mod
 
 
 @pytest.mark.parametrize("model", ["SPEECH"], indirect=True)
-async def test_the_other_branch_of_the_speech_model_takes_sound_of_8_khz(model, reference):
+async def test_the_other_branch_of_the_speech_model_takes_sound_of_8_khz(model, reference, opened):
     shapes = {"input": (1, 288), "state": (2, 1, 128)}
     inputs = {
         "input": np.random.default_rng(8).uniform(-1, 1, (1, 288)).astype(np.float32),
         "state": np.zeros((2, 1, 128), np.float32),
         "sr": np.array(8_000, np.int64),
     }
-    async with aioascend.Session(model.find(), shapes=shapes, examples={"sr": 8_000}) as session:
+    async with opened(model, shapes=shapes, examples={"sr": 8_000}) as session:
         assert_same_bits(await session.infer(inputs), reference(model.find(), shapes)(**inputs))

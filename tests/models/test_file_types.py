@@ -24,26 +24,26 @@ CONTENTS = {
 }
 
 
-async def test_each_file_gets_its_own_type_when_all_are_asked_at_once(model, example):
+async def test_each_file_gets_its_own_type_when_all_are_asked_at_once(model, example, opened):
     models = example("_models")
     labels = models.file_labels()
-    async with aioascend.Session(model.find(), shapes=model.shapes) as session:
+    async with opened(model) as session:
         inputs = [models.file_features(content) for content in CONTENTS.values()]
         results = await asyncio.gather(*(session.infer(x) for x in inputs))
     assert [labels[int(outputs["target_label"].argmax())] for outputs in results] == list(CONTENTS)
 
 
-async def test_map_answers_in_the_order_of_the_files(model, example):
+async def test_map_answers_in_the_order_of_the_files(model, example, opened):
     models = example("_models")
     labels = models.file_labels()
     order = list(CONTENTS) * 6
-    async with aioascend.Session(model.find(), shapes=model.shapes) as session:
+    async with opened(model) as session:
         inputs = [models.file_features(CONTENTS[kind]) for kind in order]
         found = [labels[int(outputs[0].argmax())] async for outputs in session.map(inputs)]
     assert found == order
 
 
-async def test_an_array_of_the_wrong_integer_type_is_refused(model, example):
-    async with aioascend.Session(model.find(), shapes=model.shapes) as session:
+async def test_an_array_of_the_wrong_integer_type_is_refused(model, example, opened):
+    async with opened(model) as session:
         with pytest.raises(aioascend.InvalidInput, match=r"float64.*int32|int32.*float64"):
             await session.infer(example("_models").file_features(b"some bytes").astype("f8"))

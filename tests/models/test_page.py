@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-import aioascend
-
 PAGE = Path(__file__).parents[2] / "examples" / "assets" / "page.png"
 LINES = ["ASYNC INFERENCE", "Hello NPU 310P", "three streams, one await", "Order 2024-17 total 86.50"]
 
@@ -20,9 +18,9 @@ def page(turned: int):
 
 
 @pytest.mark.parametrize("model", ["ORIENTATION"], indirect=True)
-async def test_the_four_rotations_of_a_page_are_told_apart(model, example):
+async def test_the_four_rotations_of_a_page_are_told_apart(model, example, opened):
     read_page = example("read_page")
-    async with aioascend.Session(model.find(), shapes=model.shapes) as session:
+    async with opened(model) as session:
         for turned in (0, 90, 180, 270):
             found, sure = await read_page.orientation(session, page(turned))
             assert found == turned
@@ -31,13 +29,12 @@ async def test_the_four_rotations_of_a_page_are_told_apart(model, example):
 
 @pytest.mark.parametrize("model", ["TEXT_PLACES"], indirect=True)
 @pytest.mark.parametrize("turned", [0, 180])
-async def test_the_text_drawn_on_a_page_is_read(model, example, turned):
+async def test_the_text_drawn_on_a_page_is_read(model, example, turned, opened):
     read_page, models = example("read_page"), example("_models")
     characters = read_page.known_characters()
     async with contextlib.AsyncExitStack() as stack:
         turns, places, reader = [
-            await stack.enter_async_context(aioascend.Session(each.find(), shapes=each.shapes))
-            for each in (models.ORIENTATION, model, models.TEXT_LINE)
+            await stack.enter_async_context(opened(each)) for each in (models.ORIENTATION, model, models.TEXT_LINE)
         ]
         picture = page(turned)
         found, _ = await read_page.orientation(turns, picture)

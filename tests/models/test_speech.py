@@ -15,8 +15,8 @@ RATE = 16_000
 
 
 @pytest.fixture
-async def session(model):
-    async with aioascend.Session(model.find(), shapes=model.shapes, examples=model.examples) as session:
+async def session(model, opened):
+    async with opened(model) as session:
         yield session
 
 
@@ -72,6 +72,6 @@ async def test_an_input_that_does_not_fit_is_named_and_the_session_stays_usable(
     assert (await session.infer(right))["output"].shape == (1, 1)
 
 
-async def test_without_shapes_the_error_names_the_open_axes_and_the_argument(model):
+async def test_without_shapes_the_error_names_the_open_axes_and_the_argument(model, opened):
     with pytest.raises(aioascend.ModelLoadError, match=r"(?s)input.*state.*shapes="):
-        await aioascend.Session(model.find()).open()
+        await opened(model, shapes=None).open()
