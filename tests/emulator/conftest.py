@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from aioascend.emulator import Config, Emulator
+
+from .kit import Driver
+
+
+@pytest.fixture
+def machine() -> Iterator[Emulator]:
+    """An initialised emulator of two small devices, with no device open."""
+    emulator = Emulator(Config(devices=2, memory=256 << 20))
+    assert emulator.acl.init() == 0
+    yield emulator
+    emulator.shutdown()
+    assert emulator.threads == ()
+
+
+@pytest.fixture
+def acl(machine: Emulator) -> Any:
+    return machine.acl
+
+
+@pytest.fixture
+def npu(machine: Emulator) -> Driver:
+    """Device 0 with a context current on this thread."""
+    return Driver(machine)
