@@ -22,7 +22,9 @@ from .errors import (
 )
 from .model import Outputs, TensorSpec
 from .pinned import PinnedRequest
+from .runtime.device import Device
 from .runtime.process import shutdown
+from .runtime.stream import DeviceBuffer, Event, PinnedBuffer, Stream
 from .session import Session
 from .telemetry.statistics import SessionStatistics
 from .ticket import Ticket
@@ -35,8 +37,11 @@ __all__ = [
     "BackendUnavailable",
     "BlockingCallInLoop",
     "DeadlineExceeded",
+    "Device",
+    "DeviceBuffer",
     "DeviceInfo",
     "DeviceLost",
+    "Event",
     "ExecutionFailed",
     "ForkedProcess",
     "InvalidInput",
@@ -44,11 +49,13 @@ __all__ = [
     "OutOfMemory",
     "Outputs",
     "Overloaded",
+    "PinnedBuffer",
     "PinnedRequest",
     "Session",
     "SessionClosed",
     "SessionStatistics",
     "StaleLease",
+    "Stream",
     "TensorSpec",
     "Ticket",
     "devices",

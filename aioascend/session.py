@@ -316,7 +316,7 @@ class Session:
             started.result()
             core.control(self._load, core).result()
         except BaseException:
-            self._leave(core)
+            process.leave(core)
             raise
         with self._lock:
             if self._state == "opening":
@@ -350,15 +350,9 @@ class Session:
             core.post(stop, None)
             idle.wait()
             core.control(self._models.close).result()
-            self._leave(core)
+            process.leave(core)
         finally:
             self._state = "closed"
-
-    def _leave(self, core: DeviceCore) -> None:
-        last = process.release(core)
-        if last is not None:
-            last.result()
-            core.join()
 
     # -- small things -----------------------------------------------------------------------------------------------
 

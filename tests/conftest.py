@@ -32,6 +32,12 @@ _LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
 }
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Markers of the fixtures below."""
+    config.addinivalue_line("markers", "emulated(**changes): the configuration of this test's emulator")
+    config.addinivalue_line("markers", "logs_errors: this test provokes errors that are logged")
+
+
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:

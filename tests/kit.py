@@ -96,9 +96,9 @@ def several() -> bytes:
         [
             helper.make_node("Cast", ["a"], ["half"], to=TensorProto.FLOAT16),
             helper.make_node("Add", ["five", "k"], ["ints"]),
+            helper.make_node("Reshape", ["k", "one"], ["k1"]),
             helper.make_node("Greater", ["k1", "zero"], ["flag"]),
             helper.make_node("ReduceSum", ["a"], ["total"], keepdims=0),
-            helper.make_node("Reshape", ["k", "one"], ["k1"]),
         ],
         [tensor("a", [2, 3]), tensor("k", [], TensorProto.INT64)],
         [

@@ -13,7 +13,7 @@ from ..driver import Backend, DeviceName, Driver, backend, restore
 from ..errors import AioascendError, ForkedProcess
 from .core import DeviceCore
 
-__all__ = ["acquire", "open_devices", "release", "shutdown"]
+__all__ = ["acquire", "leave", "open_devices", "shutdown"]
 
 _FORKED = (
     "this process was forked from one that had opened {what}: device state and threads do not exist in a forked "
@@ -40,7 +40,7 @@ def acquire(name: DeviceName) -> tuple[DeviceCore, Future[None]]:
     """Join the users of a device, opening it for the first one.
 
     Never blocks: the future ends when the device is open, with the error of the failing call if it is not. Every
-    `acquire` is undone by one `release`, a failed one too.
+    `acquire` is undone by one `leave`, a failed one too.
     """
     if _npu_parent and name.kind == "npu":
         raise ForkedProcess(_FORKED.format(what="the NPU"))
@@ -61,8 +61,15 @@ def _failed(started: Future[None]) -> bool:
     return started.done() and started.exception() is not None
 
 
-def release(core: DeviceCore) -> Future[None] | None:
-    """Leave the users of a device. For the last one it is closed: the future ends when that is done, then join it."""
+def leave(core: DeviceCore) -> None:
+    """Undo one `acquire`; the last user closes the device. Blocks; not for its own threads."""
+    stopped = _leave(core)
+    if stopped is not None:
+        stopped.result()
+        core.join()
+
+
+def _leave(core: DeviceCore) -> Future[None] | None:
     with _lock:
         for use in (*_uses.values(), *_former):
             if use.core is core:

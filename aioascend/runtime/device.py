@@ -1,0 +1,143 @@
+"""`Device`: a device opened for use one level below a session."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, TypeVar
+
+import numpy as np
+
+from .. import driver
+from ..errors import InvalidInput, SessionClosed
+from ..memory.blocks import DeviceBlock, PinnedBlock
+from . import process
+from .background import in_background, wait_for
+from .core import DeviceCore, quietly
+from .handles import Handle
+from .stream import DeviceBuffer, Event, PinnedBuffer, Stream, numpy_shape
+
+__all__ = ["Device"]
+
+H = TypeVar("H", bound=Handle)
+
+
+class Device:
+    """One device with its streams, events and buffers; ``async with aioascend.Device("npu:0") as device:``.
+
+    Shares the device's threads and context with the sessions of the process. What was made through it is released when
+    it is closed, in reverse order and after the device is done with it.
+    """
+
+    def __init__(self, name: str = "auto") -> None:
+        self._asked = name
+        self._core: DeviceCore | None = None
+        self._handles: list[Handle] = []
+        self._closed: Future[None] | None = None
+
+    @property
+    def name(self) -> str:
+        """The device's name, such as ``"npu:0"``; before the open, what was asked for."""
+        return self._core.name if self._core is not None else self._asked
+
+    @property
+    def generation(self) -> int:
+        """Counts the contexts the device has had: handles of an earlier one are refused."""
+        return self._open_core().generation
+
+    async def open(self) -> None:
+        """Open the device; raises `BackendUnavailable`, `InvalidInput`, `AclError`."""
+        if self._core is not None or self._closed is not None:
+            raise SessionClosed(f"{self!r}: a device object is opened once")
+        opening = in_background("aioascend-open", self._open)
+        try:
+            self._core = await wait_for(opening)
+        except BaseException:
+            opening.add_done_callback(_close_what_was_opened)
+            raise
+
+    def _open(self) -> DeviceCore:
+        names = driver.resolve(self._asked)
+        if len(names) != 1:
+            raise InvalidInput(f"{self._asked!r} means {len(names)} devices; name one")
+        core, started = process.acquire(names[0])
+        try:
+            started.result()
+        except BaseException:
+            process.leave(core)
+            raise
+        return core
+
+    async def aclose(self) -> None:
+        """Release everything that was made through it, then leave the device; safe to call again."""
+        core = self._core
+        if core is None:
+            return
+        if self._closed is None:
+            self._closed = in_background("aioascend-close", lambda: self._close(core))
+        await wait_for(self._closed)
+
+    def _close(self, core: DeviceCore) -> None:
+        while self._handles:
+            core.control(quietly, self._handles.pop().release_blocking).result()
+        process.leave(core)
+
+    async def __aenter__(self) -> Device:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def create_stream(self) -> Stream:
+        """A new stream."""
+        return await self._make(lambda core: Stream(core))
+
+    async def create_event(self, *, timing: bool = False) -> Event:
+        """A new event; `timing` lets `Event.elapsed` use it, at some cost on the device."""
+        return await self._make(lambda core: Event(core, timing))
+
+    async def malloc(self, nbytes: int) -> DeviceBuffer:
+        """Device memory; raises `OutOfMemory`, and `InvalidInput` for a size below 1."""
+        if nbytes < 1:
+            raise InvalidInput(f"malloc: wanted at least 1 byte, given {nbytes}")
+        return await self._make(lambda core: DeviceBuffer(core, DeviceBlock(core.driver, nbytes)))
+
+    async def malloc_host(self, shape: int | Sequence[int], dtype: Any = np.uint8) -> PinnedBuffer:
+        """Page-locked host memory for an array of this shape and dtype; raises `OutOfMemory` and `InvalidInput`."""
+        kind = np.dtype(dtype)
+        sizes = numpy_shape(shape)
+        nbytes = math.prod(sizes) * kind.itemsize
+        if nbytes < 1 or min(sizes, default=1) < 1 or kind.hasobject:
+            raise InvalidInput(f"malloc_host: {kind} of shape {sizes} has no bytes to lock")
+        return await self._make(lambda core: PinnedBuffer(core, PinnedBlock(core.driver, nbytes), kind, sizes))
+
+    async def _make(self, make: Callable[[DeviceCore], H]) -> H:
+        core = self._open_core()
+
+        def make_and_keep() -> H:
+            handle = make(core)
+            self._handles.append(handle)
+            return handle
+
+        return await wait_for(core.control(make_and_keep))
+
+    def _open_core(self) -> DeviceCore:
+        core = self._core
+        if core is None or self._closed is not None:
+            raise SessionClosed(f"{self!r} is not open: use `async with`, or await device.open() first")
+        process.check_fork(core)
+        return core
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed is not None else "new" if self._core is None else "open"
+        return f"<aioascend.Device {self.name}: {state}>"
+
+
+def _close_what_was_opened(opening: Future[DeviceCore]) -> None:
+    if opening.exception() is None:
+        in_background("aioascend-close", lambda: process.leave(opening.result()))

@@ -1,0 +1,209 @@
+"""Streams, events and buffers one level below a session, all awaitable.
+
+Calls that queue work return when it has been queued; the work itself happens when the stream gets there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..driver.constants import EventFlag
+from ..errors import InvalidInput
+from ..memory.blocks import Array, DeviceBlock, PinnedBlock, array_at
+from .core import DeviceCore, quietly
+from .handles import Handle, Point
+
+__all__ = ["DeviceBuffer", "Event", "PinnedBuffer", "Stream"]
+
+
+class _Buffer(Handle):
+    """Memory that a stream may still be using: its release waits for the streams that were given it."""
+
+    def __init__(self, core: DeviceCore, block: DeviceBlock | PinnedBlock) -> None:
+        super().__init__(core)
+        self._block = block
+        self.nbytes = block.nbytes
+        self._streams: set[Stream] = set()
+
+    @property
+    def address(self) -> int:
+        """The address, for use with other libraries; raises `StaleLease` after the release."""
+        self.check()
+        return self._block.address
+
+    def used_by(self, stream: Stream) -> None:
+        """Remember that queued work of `stream` refers to the memory."""
+        self._streams.add(stream)
+
+    def _release(self) -> None:
+        for stream in self._streams:
+            stream.drain_blocking()
+        self._block.free()
+
+
+class DeviceBuffer(_Buffer):
+    """`nbytes` bytes of device memory with undefined contents; the host cannot touch them."""
+
+    _what = "device buffer"
+
+
+class PinnedBuffer(_Buffer):
+    """Page-locked host memory, zeroed at first; `array` is a numpy array over it.
+
+    The array must not be used after the release.
+    """
+
+    _what = "pinned buffer"
+
+    def __init__(self, core: DeviceCore, block: PinnedBlock, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+        super().__init__(core, block)
+        self.nbytes = math.prod(shape) * dtype.itemsize
+        self._array = array_at(block.address, 0, dtype, shape, self.nbytes)
+
+    @property
+    def array(self) -> Array:
+        """The memory as an array of the dtype and shape that were asked for; raises `StaleLease` after the release."""
+        self.check()
+        return self._array
+
+
+class Event(Handle):
+    """A marker in a stream: await it for what its last `record` captured, or let another stream wait for it.
+
+    Awaiting an event that was never recorded returns at once. Raises what a task before it failed with.
+    """
+
+    _what = "event"
+
+    def __init__(self, core: DeviceCore, timing: bool) -> None:
+        super().__init__(core)
+        self.timing = timing
+        flags = EventFlag.SYNC | EventFlag.CAPTURE_STREAM_PROGRESS
+        self._flags = flags | EventFlag.TIME_LINE if timing else flags
+        self._event = core.driver.create_event(self._flags)
+        self._point: Point | None = None
+
+    def record_on(self, stream: int) -> None:
+        """Record it; device thread."""
+        driver = self._core.driver
+        if self._point is not None and not driver.has_ex_events:
+            driver.destroy_event(self._event)  # a plain event serves once (pyACL reference §7)
+            self._event = driver.create_event(self._flags)
+        driver.record_event(self._event, stream)
+        self._point = Point(self._core, stream)
+        self._point.arm()
+
+    def wait_on(self, stream: int) -> None:
+        """Let later work of `stream` wait for it; device thread."""
+        if self._point is None:
+            raise InvalidInput("this event was never recorded, so that nothing could be waited for: record it first")
+        self._core.driver.stream_wait_event(stream, self._event)
+
+    def __await__(self) -> Generator[Any, None, None]:
+        self.check()
+        if self._point is not None:
+            yield from self._point.wait().__await__()
+
+    def elapsed(self, end: Event) -> float:
+        """Milliseconds on the device from this event to `end`; both made with ``timing=True``, recorded and awaited.
+
+        Takes a round trip to the device thread (about 0.1 ms). Raises `AclError` when either is not complete.
+        """
+        self.check()
+        end.check()
+        if not (self.timing and end.timing):
+            raise InvalidInput("elapsed needs two events made with create_event(timing=True)")
+        driver = self._core.driver
+        return self._core.call(lambda: driver.event_elapsed_ms(self._event, end._event)).result()
+
+    def _release(self) -> None:
+        self._core.driver.destroy_event(self._event)
+
+
+class Stream(Handle):
+    """A queue of device work, executed in order; different streams run side by side."""
+
+    _what = "stream"
+
+    def __init__(self, core: DeviceCore) -> None:
+        super().__init__(core)
+        self._stream = core.driver.create_stream()
+        try:
+            core.attach(self._stream)
+        except BaseException:
+            core.driver.destroy_stream(self._stream)
+            raise
+
+    async def copy(self, destination: DeviceBuffer | PinnedBuffer, source: DeviceBuffer | PinnedBuffer) -> None:
+        """Queue a copy of the whole `source` between pinned and device memory.
+
+        The bytes are read when the stream gets there: leave both alone until then. Raises `InvalidInput` for two
+        buffers on the same side or a destination that is too small.
+        """
+        self.check()
+        destination.check()
+        source.check()
+        to_device = isinstance(destination, DeviceBuffer)
+        if to_device is isinstance(source, DeviceBuffer):
+            side = "device" if to_device else "pinned"
+            raise InvalidInput(f"copy: wanted one pinned and one device buffer, given two {side} buffers")
+        count = source.nbytes
+        if count > destination.nbytes:
+            raise InvalidInput(f"copy: the source has {count} bytes, the destination only {destination.nbytes}")
+        driver = self._core.driver
+        queue = driver.memcpy_to_device if to_device else driver.memcpy_to_host
+
+        def submit() -> None:
+            queue(destination.address, destination.nbytes, source.address, count, self._stream)
+            destination.used_by(self)
+            source.used_by(self)
+
+        await self._on_device_thread(submit)
+
+    async def record(self, event: Event) -> None:
+        """Queue the recording of `event`: it is complete when everything queued here before is."""
+        event.check()
+        await self._on_device_thread(lambda: event.record_on(self._stream))
+
+    async def wait(self, event: Event) -> None:
+        """Let later work of this stream wait, on the device, for what `event` captured last."""
+        event.check()
+        await self._on_device_thread(lambda: event.wait_on(self._stream))
+
+    async def callback(self) -> None:
+        """Return when the stream has reached this point; says nothing about failures before it."""
+        await (await self._on_device_thread(self._new_point)).wait(status=False)
+
+    async def synchronize(self) -> None:
+        """Return when everything queued so far is done; raises `AclError` for what a task of it failed with."""
+        await (await self._on_device_thread(self._new_point)).wait()
+
+    def _new_point(self) -> Point:
+        point = Point(self._core, self._stream)
+        point.arm()
+        return point
+
+    def drain_blocking(self) -> None:
+        """Block until the stream is empty, whatever its tasks failed with; control thread."""
+        if not self._released:
+            quietly(self._core.driver.synchronize_stream, self._stream)
+
+    def _release(self) -> None:
+        driver = self._core.driver
+        quietly(self._pass_last_point)
+        quietly(driver.synchronize_stream, self._stream)
+        quietly(self._core.detach, self._stream)
+        driver.destroy_stream(self._stream)
+
+    def _pass_last_point(self) -> None:
+        # Callbacks that are still on their way would arrive at a thread without a subscription (pyACL reference §22).
+        self._core.call(self._new_point).result().wait_blocking(timeout=5.0)
+
+
+def numpy_shape(shape: int | Sequence[int]) -> tuple[int, ...]:
+    """A shape as numpy takes it."""
+    return (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(int(size) for size in shape)

@@ -1,0 +1,138 @@
+"""`session.request()`: pinned memory that the caller writes into."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+
+import numpy as np
+import pytest
+
+import aioascend
+from tests import kit
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.usefixtures("emulator")
+
+X = np.arange(24, dtype=np.float32).reshape(1, 2, 3, 4)
+
+
+@pytest.mark.loops
+async def test_what_is_written_into_pinned_memory_is_what_runs() -> None:
+    async with aioascend.Session(kit.pos()) as session:
+        async with session.request() as request:
+            for offset in range(3):
+                request.inputs["x"][:] = X + offset
+                outputs = await request.run()
+                np.testing.assert_array_equal(outputs["y"], (X + offset) * kit.POS_WEIGHT)
+        await eventually(lambda: session.statistics().leased == 0)
+
+
+async def test_inputs_by_name_by_index_and_what_there_are() -> None:
+    async with aioascend.Session(kit.several()) as session, session.request() as request:
+        assert list(request.inputs) == ["a", "k"]
+        request.inputs[0][...] = 1
+        request.inputs["k"][...] = 2
+        assert (await request.run())["ints"].tolist() == [2, 3, 4, 5, 6]
+        with pytest.raises(KeyError, match="no input is named 'b'; there are a, k"):
+            request.inputs["b"]
+        with pytest.raises(TypeError, match=r"write into the memory with inputs\['a'\]\[...\] = value"):
+            request.inputs["a"] = 3  # type: ignore[index]
+
+
+async def test_a_request_that_was_left_fails_loudly() -> None:
+    async with aioascend.Session(kit.pos()) as session:
+        request = session.request()
+        with pytest.raises(aioascend.StaleLease):
+            request.inputs["x"]
+        async with request:
+            inputs = request.inputs
+        with pytest.raises(aioascend.StaleLease):
+            inputs["x"]
+        with pytest.raises(aioascend.StaleLease):
+            await request.run()
+        with pytest.raises(aioascend.StaleLease):
+            async with request:
+                pass
+
+
+async def test_a_buffer_somebody_still_sees_is_not_handed_on() -> None:
+    async with aioascend.Session(kit.pos(), depth=1) as session:  # two pinned buffers for callers
+        async with session.request() as request:
+            kept = request.inputs["x"]
+            kept[:] = 7
+        for value in range(4):
+            async with session.request() as other:
+                other.inputs["x"][:] = value
+                np.testing.assert_array_equal((await other.run())[0], value * kit.POS_WEIGHT[None])
+        assert (kept == 7).all()
+        await eventually(lambda: session.statistics().leased == 1)
+        del kept, request
+        gc.collect()
+        await eventually(lambda: session.statistics().leased == 0)
+
+
+async def test_holders_wait_for_their_turn_and_hold_up_nobody_else() -> None:
+    async with aioascend.Session(kit.pos(), depth=1) as session:
+        async with session.request(), session.request():
+            third = asyncio.ensure_future(_run(session))
+            await asyncio.sleep(0.02)
+            assert not third.done()
+            np.testing.assert_array_equal((await session.infer(X))[0], X * kit.POS_WEIGHT)
+        np.testing.assert_array_equal(await third, X * kit.POS_WEIGHT)
+
+
+async def _run(session: aioascend.Session) -> np.ndarray:
+    async with session.request() as request:
+        request.inputs["x"][:] = X
+        return (await request.run())[0]
+
+
+async def test_50_holders_of_few_buffers_all_get_their_own_answer() -> None:
+    async def one(session: aioascend.Session, value: int) -> None:
+        async with session.request() as request:
+            request.inputs["x"][:] = value
+            await asyncio.sleep(0)
+            np.testing.assert_array_equal((await request.run())[0], value * kit.POS_WEIGHT[None])
+
+    async with aioascend.Session(kit.pos()) as session:
+        await asyncio.gather(*(one(session, value) for value in range(50)))
+        await eventually(lambda: session.statistics().leased == 0)
+
+
+async def test_a_cancelled_run_keeps_its_memory_until_the_device_has_read_it() -> None:
+    async with aioascend.Session(kit.slow(40), depth=1) as session:
+        x = np.eye(700, dtype=np.float32)
+        async with session.request() as request:
+            request.inputs["x"][:] = x
+            with pytest.raises(aioascend.DeadlineExceeded):
+                await request.run(timeout=0.02)
+        async with session.request() as request:
+            request.inputs["x"][:] = 2 * x
+            np.testing.assert_array_equal((await request.run())[0], 2 * x)
+
+
+async def test_giving_up_the_wait_for_a_buffer_loses_none() -> None:
+    async with aioascend.Session(kit.pos(), depth=1) as session:
+        async with session.request(), session.request():
+            for _ in range(10):
+                waiting = asyncio.ensure_future(_run(session))
+                await asyncio.sleep(0)
+                waiting.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await waiting
+        async with session.request(), session.request():
+            pass
+
+
+async def test_a_close_with_arrays_alive_says_what_stays(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "aioascend"):
+        async with aioascend.Session(kit.pos()) as session, session.request() as request:
+            kept = request.inputs["x"]
+            kept[:] = 3
+    assert "1 pinned input buffer of a closed session stays allocated" in caplog.text
+    assert (kept == 3).all()
+    with pytest.raises(aioascend.SessionClosed):
+        async with session.request():
+            pass
