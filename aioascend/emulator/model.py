@@ -11,7 +11,7 @@ from . import codes, onnx_wire
 from .args import Failure
 from .config import Config
 from .device_model import Compute, ComputeUnit, Fault
-from .memory import Block
+from .memory import Block, move
 from .offline import ModelFile, Source
 from .tensors import BY_ONNX, Tensor, from_ort_type
 
@@ -91,6 +91,13 @@ class Network:
         self.inputs = inputs
         self.outputs = outputs
         self.weight_size = weight
+        # ORT leaves an output alone that is an input under the same name
+        names = [tensor.name for tensor in inputs]
+        self._passed = [
+            (names.index(tensor.name), len(names) + position, tensor.nbytes)
+            for position, tensor in enumerate(outputs)
+            if tensor.name in names
+        ]
         self.options = onnxruntime().RunOptions()
         self._bindings: OrderedDict[tuple[int, ...], Any] = OrderedDict()
 
@@ -101,6 +108,8 @@ class Network:
             if binding is None:
                 binding = self._bind(addresses)
             self._run(binding, self.options)
+            for source, destination, size in self._passed:
+                move(addresses[destination], addresses[source], size)
         except Exception as error:
             return first_lines(error)
         return None
