@@ -112,7 +112,7 @@ def test_no_run_on_made_up_values_succeeds(machine: Emulator) -> None:
 
 
 def test_a_shape_that_depends_on_the_data_is_refused_by_name(machine: Emulator) -> None:
-    with pytest.raises(CompileError, match="'y'.*output_shapes=") as caught:
+    with pytest.raises(CompileError, match=r"'y'.*output_shapes=") as caught:
         machine.compile(nonzero())
     assert caught.value.names == ("y",)
     assert machine.compile(nonzero(), output_shapes={"y": (1, 4)})

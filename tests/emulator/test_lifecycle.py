@@ -151,7 +151,7 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("AIOASCEND_EMULATOR_THREADS", "2")
     assert Config.from_env() == Config(devices=3, memory=512 << 20, intra_op_threads=2)
     monkeypatch.setenv("AIOASCEND_EMULATOR_MEMORY", "much")
-    with pytest.raises(ValueError, match="AIOASCEND_EMULATOR_MEMORY.*'much'"):
+    with pytest.raises(ValueError, match=r"AIOASCEND_EMULATOR_MEMORY.*'much'"):
         Config.from_env()
 
 

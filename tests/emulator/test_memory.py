@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 
 import numpy as np
@@ -208,7 +209,7 @@ def test_random_use_never_overlaps_and_comes_out_even(memory: DeviceMemory) -> N
             held[block.start] = block.size
             assert memory.blocks.find(block.start + block.size - 1) is block
     ordered = sorted(held.items())
-    assert all(a + size <= b for (a, size), (b, _) in zip(ordered, ordered[1:], strict=False))
+    assert all(a + size <= b for (a, size), (b, _) in itertools.pairwise(ordered))
     for start in held:
         memory.release(start)
     assert memory.free == MIB
