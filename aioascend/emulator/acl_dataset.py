@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from . import codes
-from .acl_top import DataBuffer, TopCalls
+from .acl_top import TopCalls
 from .args import Failure, call
 from .process import Process
 
@@ -15,6 +15,7 @@ class DatasetCalls:
         self._process = process
         self._top = top
         self.datasets: dict[int, list[int]] = {}
+        self.buffers = top.buffers
 
     def dataset(self, handle: int) -> list[int]:
         """A dataset by handle."""
@@ -22,14 +23,6 @@ class DatasetCalls:
         if found is None:
             raise Failure(codes.INVALID_PARAM, f"{handle:#x} is not a dataset, or was destroyed")
         return found
-
-    def content(self, handle: int) -> list[DataBuffer]:
-        """The data buffers of a dataset."""
-        buffers = self._top.buffers
-        try:
-            return [buffers[buffer] for buffer in self.dataset(handle)]
-        except KeyError as error:
-            raise Failure(codes.INVALID_PARAM, f"dataset {handle:#x} holds a destroyed data buffer: {error}") from None
 
     @call(bare=0)
     def create_dataset(self) -> int:

@@ -14,7 +14,7 @@ from .device_model import Stream
 from .memory import Block
 from .model import Execute, Model, Network, sizes
 from .offline import Source, from_memory, from_path
-from .process import Process
+from .process import Context, Process
 from .tensors import Tensor
 from .waiting import wait_for_stream
 
@@ -169,7 +169,7 @@ class ModelCalls:
         """Run and wait."""
         process = self._process
         context = process.current()
-        task = self._prepare(model, inputs, outputs)
+        task = self._prepare(context, model, inputs, outputs)
         stream = Stream(0, context)
         process.engine_of(stream).submit(stream, task)
         fault = wait_for_stream(process, stream, -1)
@@ -182,35 +182,52 @@ class ModelCalls:
         """Run when the stream gets here."""
         process = self._process
         target = process.stream(stream)
-        task = self._prepare(model, inputs, outputs)
+        task = self._prepare(target.context, model, inputs, outputs)
         process.engine_of(target).submit(target, task)
         return codes.SUCCESS
 
-    def _prepare(self, number: int, inputs: int, outputs: int) -> Execute:
+    def _prepare(self, context: Context, number: int, inputs: int, outputs: int) -> Execute:
         model = self._model(number)
         network = model.network
-        context = self._process.current()
         if model.context is not context:
             raise Failure(codes.MODEL_CONTEXT, f"model {number} was loaded in another context")
         if network is None:
             raise Failure(codes.GE_MODEL_ID_INVALID, f"model {number} was unloaded")
         addresses: list[int] = []
         blocks = list(model.borrowed)
-        for tensors, handle, code, side in (
-            (network.inputs, inputs, codes.MODEL_INPUT_NOT_MATCH, "input"),
-            (network.outputs, outputs, codes.MODEL_OUTPUT_NOT_MATCH, "output"),
-        ):
-            buffers = self._datasets.content(handle)
-            if len(buffers) != len(tensors):
-                raise Failure(
-                    code, f"model {number} has {len(tensors)} {side}s, the dataset has {len(buffers)} buffers"
-                )
-            for tensor, buffer in zip(tensors, buffers, strict=True):
+        self._collect(number, network.inputs, inputs, codes.MODEL_INPUT_NOT_MATCH, addresses, blocks)
+        self._collect(number, network.outputs, outputs, codes.MODEL_OUTPUT_NOT_MATCH, addresses, blocks)
+        return Execute(model, tuple(addresses), tuple(blocks))
+
+    def _collect(
+        self,
+        number: int,
+        tensors: tuple[Tensor, ...],
+        dataset: int,
+        code: int,
+        addresses: list[int],
+        blocks: list[Block],
+    ) -> None:
+        side = "input" if code == codes.MODEL_INPUT_NOT_MATCH else "output"
+        handles = self._datasets.dataset(dataset)
+        if len(handles) != len(tensors):
+            raise Failure(code, f"model {number} has {len(tensors)} {side}s, the dataset has {len(handles)} buffers")
+        buffers, allocations = self._datasets.buffers, self._process.allocations
+        for tensor, handle in zip(tensors, handles, strict=False):
+            buffer = buffers.get(handle)
+            if buffer is None:
+                raise Failure(codes.INVALID_PARAM, f"dataset {dataset:#x} holds a destroyed data buffer")
+            size = tensor.nbytes
+            # nearly always a buffer is one whole block
+            block = allocations.get(buffer.address)
+            if block is None or not 0 < size <= buffer.size <= block.size or block.device < 0:
                 address, block = self._locate(number, tensor, buffer, side, code)
                 addresses.append(address)
-                if block is not None:
-                    blocks.append(block)
-        return Execute(model, tuple(addresses), tuple(blocks))
+                if block is None:
+                    continue
+            else:
+                addresses.append(buffer.address + block.delta)
+            blocks.append(block)
 
     def _locate(
         self, number: int, tensor: Tensor, buffer: DataBuffer, side: str, code: int

@@ -102,11 +102,16 @@ class Pages:
 
 
 class Blocks:
-    """Allocations by address."""
+    """Allocations by address.
 
-    def __init__(self) -> None:
+    `everywhere` is a table of all allocations by start that several such collections share: most addresses that a
+    program passes are the start of a block.
+    """
+
+    def __init__(self, everywhere: dict[int, Block] | None = None) -> None:
         self._by_start: dict[int, Block] = {}
         self._starts: list[int] = []
+        self._everywhere = everywhere if everywhere is not None else {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -119,6 +124,7 @@ class Blocks:
         """Enter a block."""
         with self._lock:
             self._by_start[block.start] = block
+            self._everywhere[block.start] = block
             insort(self._starts, block.start)
 
     def remove(self, start: int) -> Block | None:
@@ -127,6 +133,7 @@ class Blocks:
             block = self._by_start.pop(start, None)
             if block is not None:
                 del self._starts[bisect_left(self._starts, start)]
+                self._everywhere.pop(start, None)
                 block.alive = False
             return block
 
@@ -135,6 +142,7 @@ class Blocks:
         with self._lock:
             for block in self._by_start.values():
                 block.alive = False
+                self._everywhere.pop(block.start, None)
             self._by_start.clear()
             self._starts.clear()
 
@@ -161,7 +169,7 @@ class DeviceMemory:
     With `opaque` false (run mode 0: the program runs on the board) the addresses are host addresses.
     """
 
-    def __init__(self, device: int, size: int, opaque: bool = True) -> None:
+    def __init__(self, device: int, size: int, opaque: bool = True, everywhere: dict[int, Block] | None = None) -> None:
         self.device = device
         self.size = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
         self._backing = Pages(self.size, _READ_WRITE)
@@ -169,7 +177,7 @@ class DeviceMemory:
         self.base = self._reserved.address
         self.end = self.base + self.size
         self.delta = self._backing.address - self.base
-        self.blocks = Blocks()
+        self.blocks = Blocks(everywhere)
         self.used = 0
         self._lock = threading.Lock()
         # free ranges by address, no two of them adjacent

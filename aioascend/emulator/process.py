@@ -45,7 +45,7 @@ class Context:
 class Device:
     """One device: its memory for the emulator's life, its engine while it is in use."""
 
-    def __init__(self, index: int, config: Config) -> None:
+    def __init__(self, index: int, config: Config, everywhere: dict[int, Block]) -> None:
         self.index = index
         self.name = f"aioascend-emulator-{index}"
         self.config = config
@@ -56,7 +56,7 @@ class Device:
         self.reports: dict[int, ReportQueue] = {}
         self.events = 0
         self.host_memory = config.run_mode == codes.RUN_MODE_DEVICE
-        self.memory = DeviceMemory(index, config.memory, opaque=not self.host_memory)
+        self.memory = DeviceMemory(index, config.memory, not self.host_memory, everywhere)
 
     def running(self) -> Engine:
         """The engine, which a device in use has."""
@@ -90,7 +90,8 @@ class Process:
         self.streams: dict[int, Stream] = {}
         self.events: dict[int, Event] = {}
         self.models: dict[int, Any] = {}
-        self.pinned = Blocks()
+        self.allocations: dict[int, Block] = {}
+        self.pinned = Blocks(self.allocations)
         self.reports: dict[int, ReportQueue] = {}
         self.report_devices: dict[int, Device] = {}
         self.run_options: list[Any] = []
@@ -168,6 +169,9 @@ class Process:
 
         An address in a device's range outside any allocation, or bytes beyond the end of a block, are refused.
         """
+        block = self.allocations.get(address)
+        if block is not None and size <= block.size:
+            return block
         for device in self.devices:
             if device is not None and device.memory.base <= address < device.memory.end:
                 block = device.memory.blocks.find(address)
@@ -206,7 +210,7 @@ class Process:
                 device = self.devices[index]
                 if device is None:
                     try:
-                        device = Device(index, self.config)
+                        device = Device(index, self.config, self.allocations)
                     except MemoryError as error:
                         raise Failure(codes.MEMORY_ALLOCATION, f"device {index}: {error}") from None
                     self.devices[index] = device
