@@ -206,11 +206,32 @@ def numpy_dtype(kind: ElementType) -> numpy.dtype[Any]:
 def fixed_session(source: Source, graph: onnx_wire.Graph, inputs: Sequence[Tensor], config: Config) -> Any:
     """An ORT session of the model with its inputs fixed; ORT's refusals become `CompileError`."""
     try:
-        return open_session(source, patched(source, graph, inputs), config, graph.external_data)
+        return session_of(source, graph, inputs, config)
     except Failure:
         raise
     except Exception as error:
         raise CompileError(f"ONNX Runtime refuses {source.where}: {first_lines(error)}") from None
+
+
+def session_of(source: Source, graph: onnx_wire.Graph, inputs: Sequence[Tensor], config: Config) -> Any:
+    """An ORT session with the inputs' axes fixed in the graph, or left open where only that loads; ORT's errors pass.
+
+    Static shapes also reach branches of an ``If`` that never run and may make no sense there (the speech model
+    silero-vad: its 8 kHz branch at the length of a 16 kHz chunk), and ORT then refuses the whole model. The axes are
+    final either way: every run binds exactly the shapes of `inputs`.
+    """
+    pieces = patched(source, graph, inputs)
+    try:
+        return open_session(source, pieces, config, graph.external_data)
+    except Failure:
+        raise
+    except Exception as refused:
+        if len(pieces) == 1 and pieces[0] is source.data:
+            raise
+        try:
+            return open_session(source, [source.data], config, graph.external_data)
+        except Exception:
+            raise refused from None
 
 
 def patched(source: Source, graph: onnx_wire.Graph, inputs: Sequence[Tensor]) -> list[memoryview]:
@@ -347,7 +368,7 @@ def load_network(source: Source, config: Config, running: Callable[[Any], None])
     except CompileError as error:
         raise Failure(codes.GE_SHAPE_INVALID, str(error)) from None
     try:
-        session = open_session(source, patched(source, graph, inputs), config, graph.external_data)
+        session = session_of(source, graph, inputs, config)
     except Failure:
         raise
     except Exception as error:
