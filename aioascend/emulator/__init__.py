@@ -26,11 +26,13 @@ from .acl_util import UtilCalls
 from .args import Failure, Spec, export
 from .compile import CompileError, compile_model
 from .config import Config
+from .faults import Faults
 from .model import session_options
 from .offline import from_bytes, from_path
 from .process import Process
+from .profile import Profile
 
-__all__ = ["CompileError", "Config", "Emulator", "session_options"]
+__all__ = ["CompileError", "Config", "Emulator", "Faults", "Profile", "session_options"]
 
 _alive: weakref.WeakSet[Process] = weakref.WeakSet()
 
@@ -46,6 +48,14 @@ class Emulator:
         self._process = Process(self.config)
         self.acl = _build(self._process)
         _alive.add(self._process)
+        asked = os.environ.get("AIOASCEND_EMULATOR_FAULTS")
+        if asked:
+            self.faults.parse(asked)
+
+    @property
+    def faults(self) -> Faults:
+        """Faults to inject; ``AIOASCEND_EMULATOR_FAULTS`` may ask for some from the start."""
+        return self._process.faults
 
     @property
     def threads(self) -> tuple[threading.Thread, ...]:
@@ -90,6 +100,10 @@ class Emulator:
         return f"<Emulator {self.config.soc_name}, {self.config.devices} devices, {open_devices} open>"
 
 
+def _exported(process: Process, where: str, method: Any) -> Any:
+    return export(where, method, process.fail, process.faults.rules_of(where))
+
+
 def _build(process: Process) -> ModuleType:
     acl, rt, mdl, util = (ModuleType(name) for name in ("acl", "acl.rt", "acl.mdl", "acl.util"))
     acl.rt, acl.mdl, acl.util = rt, mdl, util  # type: ignore[attr-defined]
@@ -112,7 +126,7 @@ def _build(process: Process) -> ModuleType:
         for name in dir(type(group)):
             method = getattr(group, name)
             if isinstance(getattr(method, "__acl__", None), Spec):
-                setattr(module, name, export(f"{module.__name__}.{name}", method, process.fail))
+                setattr(module, name, _exported(process, f"{module.__name__}.{name}", method))
     if not process.config.ex_events:
         del rt.create_event_ex_with_flag
     return acl

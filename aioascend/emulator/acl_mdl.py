@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+from time import perf_counter
 
 from . import codes
 from .acl_dataset import DatasetCalls
@@ -28,6 +29,7 @@ class ModelCalls:
         self._process = process
         self._datasets = datasets
         self._ids = itertools.count(1)
+        self._profile = process.config.profile
 
     # -- loading ------------------------------------------------------------------------------------------------
 
@@ -76,7 +78,10 @@ class ModelCalls:
     def _load(self, source: Source, work: int, work_size: int, weight: int, weight_size: int) -> tuple[int, int]:
         process = self._process
         context = process.current()
+        start = perf_counter()
         network = self.network(source)
+        if self._profile is not None:
+            self._profile.spend(self._profile.load(network.weight_size) - (perf_counter() - start))
         wanted_work, wanted_weight = sizes(network.weight_size, network.inputs, network.outputs)
         borrowed, blocks = [], []
         memory = context.device.memory
@@ -152,7 +157,7 @@ class ModelCalls:
         process = self._process
         with process.lock:
             found = self._model(model)
-            if found.queued:
+            if found.queued and not found.context.device.lost:
                 raise Failure(codes.GE_UNLOAD_MODEL, f"model {model} has {found.queued} runs queued or running")
             process.models.pop(model, None)
         process.release_model(found)
@@ -183,6 +188,8 @@ class ModelCalls:
         process = self._process
         target = process.stream(stream)
         task = self._prepare(target.context, model, inputs, outputs)
+        if self._profile is not None:
+            self._profile.spend(self._profile.launch)
         process.engine_of(target).submit(target, task)
         return codes.SUCCESS
 
@@ -197,7 +204,8 @@ class ModelCalls:
         blocks = list(model.borrowed)
         self._collect(number, network.inputs, inputs, codes.MODEL_INPUT_NOT_MATCH, addresses, blocks)
         self._collect(number, network.outputs, outputs, codes.MODEL_OUTPUT_NOT_MATCH, addresses, blocks)
-        return Execute(model, tuple(addresses), tuple(blocks))
+        lane = context.device.running().model.compute
+        return Execute(lane, model, tuple(addresses), tuple(blocks), self._profile)
 
     def _collect(
         self,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from . import codes
 from .args import Failure, call
-from .process import Context, Process
+from .device_model import Stream
+from .process import Context, Device, Process
 from .waiting import wait_for_device, wait_for_stream
 
 _MEMORY_ATTRIBUTES = range(18)
@@ -39,13 +40,31 @@ class DeviceCalls:
             if found.set_count > 1:
                 found.set_count -= 1
                 return codes.SUCCESS
-        if found.engine is not None:
-            wait_for_device(found)
+        self._finish(found, found.all_streams())
+        lost = found.lost
         with process.lock:
             found.set_count = 0
             if found.default_context is not None:
                 process.close_context(found.default_context)
+            elif not found.contexts and found.recoverable:
+                found.lost = 0
+        if lost and not found.recoverable:
+            raise Failure(lost, f"device {device} is lost")
         return codes.SUCCESS
+
+    def _finish(self, device: Device, streams: list[Stream]) -> None:
+        """Wait for `streams`, but not for tasks that never end."""
+        engine = device.engine
+        if engine is None:
+            return
+        with engine.lock:
+            for stream in streams:
+                if engine.model.hangs(stream):
+                    engine.model.drop(stream, codes.STREAM_ABORT)
+            if engine.model.ready:
+                engine.kick()
+        for stream in streams:
+            wait_for_stream(self._process, stream, -1)
 
     @call("i")
     def reset_device_force(self, device: int) -> int:
@@ -88,8 +107,7 @@ class DeviceCalls:
     @call("i", failed=(0,))
     def query_device_status(self, device: int) -> tuple[int, int]:
         """0: normal, 1: abnormal."""
-        self._process.device(device)
-        return 0, codes.SUCCESS
+        return (1 if self._process.device(device).lost else 0), codes.SUCCESS
 
     @call("i", failed=(0, 0))
     def get_mem_info(self, attribute: int) -> tuple[int, int, int]:
@@ -116,9 +134,12 @@ class DeviceCalls:
         found = self._context(context)
         if found.default:
             raise Failure(codes.CONTEXT_NULL, "a default context goes with reset_device")
-        for stream in (found.default_stream, *list(found.streams.values())):
-            wait_for_stream(self._process, stream, -1)
+        device = found.device
+        self._finish(device, [found.default_stream, *found.streams.values()])
+        lost = device.lost
         self._process.close_context(found)
+        if lost:
+            raise Failure(lost, f"device {device.index} is lost")
         return codes.SUCCESS
 
     @call("k")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from . import codes
 from .args import Failure, call
-from .device_model import Event, Flavour, LegacyWait, Marker, Record, Reset, Wait
+from .device_model import Event, Flavour, Marker
 from .process import Process
+from .tasks import LegacyWait, Record, Reset, Wait
 
 _PLAIN_FLAGS = codes.EVENT_SYNC | codes.EVENT_TIME_LINE | codes.EVENT_CAPTURE_STREAM_PROGRESS
 

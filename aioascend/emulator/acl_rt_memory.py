@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from time import perf_counter
+
 from . import codes
 from .args import Failure, call
-from .device_model import Fault, Work
+from .device_model import ComputeUnit, Fault, Work
 from .memory import Block, allocate_pinned, fill_released, move
 from .process import Process
 from .waiting import wait_for_stream
@@ -13,18 +15,24 @@ from .waiting import wait_for_stream
 class Copy(Work):
     """A queued copy: the source is read when the stream gets here."""
 
-    __slots__ = ("count", "destination", "destination_block", "source", "source_block")
+    kind = "copy"
+
+    __slots__ = ("count", "destination", "destination_block", "seconds", "source", "source_block")
 
     def __init__(
         self, destination: int, destination_block: Block, source: int, source_block: Block, count: int, inline: bool
     ) -> None:
-        self.inline = inline
-        self.stream = None
+        super().__init__(inline)
+        self.seconds = 0.0
         self.destination = destination
         self.destination_block = destination_block
         self.source = source
         self.source_block = source_block
         self.count = count
+
+    def duration(self, last: ComputeUnit | None) -> float:
+        """By the time profile."""
+        return self.seconds
 
     def run(self) -> Fault | None:
         """Copy, if both ends are still allocated."""
@@ -38,6 +46,8 @@ class Copy(Work):
 
 class Fill(Work):
     """A queued memset."""
+
+    kind = "memset"
 
     __slots__ = ("address", "block", "count", "value")
 
@@ -62,6 +72,7 @@ class MemoryCalls:
     def __init__(self, process: Process) -> None:
         self._process = process
         self._inline = process.config.inline_copy
+        self._profile = process.config.profile
 
     @call("ki", failed=(0,))
     def malloc(self, size: int, policy: int) -> tuple[int, int]:
@@ -80,8 +91,12 @@ class MemoryCalls:
 
     def _malloc(self, size: int, extra: int) -> tuple[int, int]:
         context = self._process.current()
+        if context.device.lost:
+            raise context.device.gone()
         if size == 0:
             raise Failure(codes.INVALID_PARAM, "malloc of 0 bytes")
+        if self._profile is not None:
+            self._profile.spend(self._profile.malloc)
         return context.device.memory.allocate(size, extra).start, codes.SUCCESS
 
     @call("kk")
@@ -165,16 +180,32 @@ class MemoryCalls:
     def memcpy(self, destination: int, maximum: int, source: int, count: int, kind: int) -> int:
         """Copy now. The direction follows from the addresses."""
         process = self._process
-        process.current()
+        device = process.current().device
+        if device.lost:
+            raise device.gone()
         self._check(destination, maximum, source, count, kind)
         if count:
-            to, origin = process.block_of(destination, count), process.block_of(source, count)
-            move(
-                destination + (to.delta if to is not None else 0),
-                source + (origin.delta if origin is not None else 0),
-                count,
+            self._copy_now(
+                destination, process.block_of(destination, count), source, process.block_of(source, count), count
             )
         return codes.SUCCESS
+
+    def _copy_now(self, destination: int, to: Block | None, source: int, origin: Block | None, count: int) -> None:
+        profile = self._profile
+        start = perf_counter() if profile is not None else 0.0
+        move(
+            destination + (to.delta if to is not None else 0),
+            source + (origin.delta if origin is not None else 0),
+            count,
+        )
+        if profile is not None:
+            profile.spend(profile.copy(count, self._bandwidth(to, origin)) - (perf_counter() - start))
+
+    def _bandwidth(self, to: Block | None, origin: Block | None) -> float:
+        assert self._profile is not None
+        if to is None or origin is None:
+            return self._profile.pageable
+        return self._profile.on_device if to.device >= 0 and origin.device >= 0 else self._profile.pinned
 
     @call("kkkkik")
     def memcpy_async(self, destination: int, maximum: int, source: int, count: int, kind: int, stream: int) -> int:
@@ -198,14 +229,14 @@ class MemoryCalls:
             if fault is not None:
                 with process.engine_of(target).lock:
                     target.fail(fault)
-            move(
-                destination + (to.delta if to is not None else 0),
-                source + (origin.delta if origin is not None else 0),
-                count,
-            )
+            self._copy_now(destination, to, source, origin, count)
             return codes.SUCCESS
         task = Copy(destination, to, source, origin, count, count <= self._inline)
         engine = process.engine_of(target)
+        if self._profile is not None:
+            task.seconds = self._profile.copy(count, self._bandwidth(to, origin))
+            task.lane = engine.model.copies["d2d" if to.device == origin.device else "h2d" if to.device >= 0 else "d2h"]
+            self._profile.spend(self._profile.launch)
         with engine.lock:
             if engine.model.submit(target, task):
                 engine.kick()

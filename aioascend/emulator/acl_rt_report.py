@@ -7,9 +7,10 @@ from typing import Any
 
 from . import codes
 from .args import Failure, call
-from .device_model import Callback, ReportQueue
+from .device_model import ReportQueue
 from .engine import Engine
 from .process import Process
+from .tasks import Callback
 
 
 class ReportCalls:
@@ -128,6 +129,8 @@ class ReportCalls:
                 report.current = callback
         if callback is not None:
             return callback
+        if waiter.woken and waiter.code not in (codes.SUCCESS, codes.SOCKET_CLOSE, codes.THREAD_SUBSCRIBE):
+            raise Failure(waiter.code, "the device is lost")
         if waiter.woken and waiter.code:
             raise Failure(codes.THREAD_SUBSCRIBE, "this thread has no subscription any more")
         raise Failure(codes.REPORT_TIMEOUT, f"no callback within {timeout} ms")

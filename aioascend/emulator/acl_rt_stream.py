@@ -47,7 +47,8 @@ class StreamCalls:
     def destroy_stream(self, stream: int) -> int:
         """Wait for queued work and destroy the stream."""
         found = self._explicit(stream)
-        wait_for_stream(self._process, found, -1)
+        if not found.context.device.lost:
+            wait_for_stream(self._process, found, -1)
         self._forget(found)
         return codes.SUCCESS
 
@@ -55,7 +56,8 @@ class StreamCalls:
     def destroy_stream_force(self, stream: int) -> int:
         """Destroy the stream with its queued work; the task that is running ends on its own."""
         found = self._explicit(stream)
-        self._abort(found)
+        if not found.context.device.lost:
+            self._abort(found)
         self._forget(found)
         return codes.SUCCESS
 
@@ -79,14 +81,20 @@ class StreamCalls:
 
     def _forget(self, stream: Stream) -> None:
         process = self._process
-        engine = process.engine_of(stream)
+        device = stream.context.device
         with process.lock:
-            with engine.lock:
-                if engine.model.unsubscribe(stream):
-                    engine.kick()
+            engine = device.engine
+            if engine is not None:
+                with engine.lock:
+                    if engine.model.unsubscribe(stream):
+                        engine.kick()
+            elif stream.report is not None:
+                stream.report.streams.discard(stream)
             process.forget_reports()
             stream.context.streams.pop(stream.handle, None)
             process.streams.pop(stream.handle, None)
+        if device.lost:
+            raise device.gone()
 
     @call("k")
     def synchronize_stream(self, stream: int) -> int:

@@ -13,6 +13,8 @@ import operator
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from .faults import Rule, strike
+
 _ULONG = (1 << 64) - 1
 _UINT = (1 << 32) - 1
 
@@ -127,6 +129,7 @@ class Spec:
 
 
 _NO_BARE: Any = object()
+_NO_FAULT: Any = object()
 
 
 def call(formats: str = "", *, failed: tuple[Any, ...] = (), bare: Any = _NO_BARE) -> Callable[[F], F]:
@@ -157,11 +160,13 @@ def parse(where: str, names: tuple[str, ...], spec: Spec, values: tuple[Any, ...
     return parsed
 
 
-def export(where: str, method: Callable[..., Any], fail: Callable[[int, str], int]) -> Callable[..., Any]:
+def export(
+    where: str, method: Callable[..., Any], fail: Callable[[int, str], int], rules: list[Rule]
+) -> Callable[..., Any]:
     """The function that stands in an ``acl`` module for `method`.
 
-    `where` is its full name (``acl.rt.malloc``), `fail` notes code and text for the calling thread. One closure per
-    arity: a generic ``*args`` loop costs more than most calls do.
+    `where` is its full name (``acl.rt.malloc``), `fail` notes code and text for the calling thread, `rules` are the
+    faults asked for. One closure per arity: a generic ``*args`` loop costs more than most calls do.
     """
     spec: Spec = method.__acl__  # type: ignore[attr-defined]
     names = tuple(inspect.signature(method).parameters)
@@ -177,7 +182,11 @@ def export(where: str, method: Callable[..., Any], fail: Callable[[int, str], in
         fail(error.code, error.text)
         return spec.result(error.code)
 
-    function = _by_arity(where, method, parsers, least, most, names, spec, arity, failed)
+    def injected() -> Any:
+        code = strike(rules)
+        return failed(Failure(code, f"{where} was told to fail")) if code else _NO_FAULT
+
+    function = _by_arity(where, method, parsers, least, most, names, spec, arity, failed, rules, injected)
     function.__name__ = function.__qualname__ = where.rpartition(".")[2]
     function.__module__ = where.rpartition(".")[0]
     function.__doc__ = method.__doc__
@@ -194,11 +203,15 @@ def _by_arity(
     spec: Spec,
     arity: Callable[[int], TypeError],
     failed: Callable[[Failure], Any],
+    rules: list[Rule],
+    injected: Callable[[], Any],
 ) -> Callable[..., Any]:
     def general(*args: Any) -> Any:
         if not least <= len(args) <= most:
             raise arity(len(args))
         values = parse(where, names, spec, args)
+        if rules and (result := injected()) is not _NO_FAULT:
+            return result
         try:
             return method(*values)
         except Failure as error:
@@ -218,6 +231,8 @@ def _by_arity(
     def zero(*args: Any) -> Any:
         if args:
             raise arity(len(args))
+        if rules and (result := injected()) is not _NO_FAULT:
+            return result
         try:
             return method()
         except Failure as error:
@@ -228,6 +243,8 @@ def _by_arity(
             (a,) = args
         except ValueError:
             raise arity(len(args)) from None
+        if rules and (result := injected()) is not _NO_FAULT:
+            return result
         try:
             return method(first(a))
         except Failure as error:
@@ -240,6 +257,8 @@ def _by_arity(
             a, b = args
         except ValueError:
             raise arity(len(args)) from None
+        if rules and (result := injected()) is not _NO_FAULT:
+            return result
         try:
             return method(first(a), second(b))
         except Failure as error:
@@ -252,6 +271,8 @@ def _by_arity(
             a, b, c = args
         except ValueError:
             raise arity(len(args)) from None
+        if rules and (result := injected()) is not _NO_FAULT:
+            return result
         try:
             return method(first(a), second(b), third(c))
         except Failure as error:
@@ -264,6 +285,8 @@ def _by_arity(
             a, b, c, d = args
         except ValueError:
             raise arity(len(args)) from None
+        if rules and (result := injected()) is not _NO_FAULT:
+            return result
         try:
             return method(first(a), second(b), third(c), fourth(d))
         except Failure as error:
@@ -276,6 +299,8 @@ def _by_arity(
             a, b, c, d, e = args
         except ValueError:
             raise arity(len(args)) from None
+        if rules and (result := injected()) is not _NO_FAULT:
+            return result
         try:
             return method(first(a), second(b), third(c), fourth(d), fifth(e))
         except Failure as error:
@@ -288,6 +313,8 @@ def _by_arity(
             a, b, c, d, e, f = args
         except ValueError:
             raise arity(len(args)) from None
+        if rules and (result := injected()) is not _NO_FAULT:
+            return result
         try:
             return method(first(a), second(b), third(c), fourth(d), fifth(e), sixth(f))
         except Failure as error:

@@ -346,7 +346,7 @@ def shapes_of_run(
     running: Callable[[Any], None],
 ) -> dict[str, tuple[int, ...]]:
     """One run through an IO binding (which also takes bfloat16); the shapes that came out."""
-    network = Network(session, tuple(inputs), (), 0)
+    network = Network(session, tuple(inputs), (), 0, "")
     running(network.options)
     binding = session.io_binding()
     for one in inputs:
@@ -381,4 +381,4 @@ def load_network(source: Source, config: Config, running: Callable[[Any], None])
             outputs = final_outputs(session, inputs, {}, {}, running)
         except CompileError as error:
             raise Failure(codes.GE_INTERNAL_ERROR, str(error)) from None
-    return Network(session, inputs, outputs, len(source.data))
+    return Network(session, inputs, outputs, len(source.data), graph.name)

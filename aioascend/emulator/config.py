@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from . import codes
+from .profile import Profile
 
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
@@ -38,8 +39,9 @@ class Config:
     streams: int = 1024
     events: int = 1023
     report_threads: int = 1024
-    # H2H copies on a stream and pageable hosts behave by CANN version (reference §8)
+    # up to this size a copy is made by the thread that advances the streams
     inline_copy: int = 128 << 10
+    profile: Profile | None = None
 
     def __post_init__(self) -> None:
         for name, least in (("devices", 1), ("memory", 1 << 20), ("intra_op_threads", 1), ("concurrent_executes", 1)):

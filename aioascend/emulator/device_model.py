@@ -10,12 +10,18 @@ callback, no free compute lane) or yields a `Work` task that the driver has to r
 
 from __future__ import annotations
 
+import heapq
+import itertools
 from collections import deque
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Any, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from . import codes
+
+if TYPE_CHECKING:
+    from .tasks import Callback
 
 
 class Step(IntEnum):
@@ -76,6 +82,7 @@ class Stream:
         "handle",
         "priority",
         "queue",
+        "ready_at",
         "report",
         "state",
         "submitted",
@@ -96,6 +103,8 @@ class Stream:
         self.report: ReportQueue | None = None
         self.failure_mode = codes.FAILURE_CONTINUE
         self.aborted = False
+        # with a time profile: when, on the device's clock, the stream got to where it stands
+        self.ready_at = 0.0
 
     def take_fault(self) -> Fault | None:
         """The pending failure, which is reported once."""
@@ -178,64 +187,44 @@ class Task:
         """Do what the stream can do at once at this point."""
         raise NotImplementedError
 
-    def dropped(self) -> None:
+    def dropped(self, model: DeviceModel) -> None:
         """The task left its queue without having been begun, or while it was parked."""
 
 
-class Work(Task):
-    """A task that takes time. `run` does it and returns what went wrong, or None.
+class Lane:
+    """Something of which a device has `capacity`: compute cores, or one direction of the copy engine.
 
-    `inline` work is so short that the driver may do it under its lock.
+    Work takes a lane when its stream reaches it and keeps it until it is done; what finds none waits in order. With a
+    time profile every server of the lane keeps its own clock: `free` is when its latest work ended, so that a late
+    wake-up of the driver delays one task and not all that follow.
     """
 
-    __slots__ = ("inline", "stream")
+    __slots__ = ("capacity", "free", "idle", "last", "queue")
 
-    def __init__(self, inline: bool = False) -> None:
-        self.inline = inline
-        self.stream: Stream | None = None
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.idle = list(range(capacity - 1, -1, -1))
+        self.free = [0.0] * capacity
+        self.last: list[ComputeUnit | None] = [None] * capacity
+        self.queue: deque[Stream] = deque()
 
-    def begin(self, model: DeviceModel, stream: Stream, now: float) -> Step:
-        """Hand the task out."""
-        return Step.WORK
+    @property
+    def active(self) -> int:
+        """How many servers work now."""
+        return self.capacity - len(self.idle)
 
-    def run(self) -> Fault | None:
-        """Do the work, with or without the driver's lock."""
-        raise NotImplementedError
-
-    def finished(self, model: DeviceModel) -> None:
-        """The work is done, successfully or not."""
-
-
-class Compute(Work):
-    """Work on one of the device's compute lanes; `unit` (a loaded model) never runs twice at once."""
-
-    __slots__ = ("unit",)
-
-    def __init__(self, unit: ComputeUnit) -> None:
-        super().__init__()
-        self.unit = unit
-
-    def begin(self, model: DeviceModel, stream: Stream, now: float) -> Step:
-        """Take a compute lane, or queue for one."""
-        if model.computing >= model.compute_lanes or self.unit.busy:
-            model.compute_queue.append(stream)
-            return Step.PARKED
-        model.computing += 1
-        self.unit.busy = True
-        return Step.WORK
-
-    def finished(self, model: DeviceModel) -> None:
-        """Give the lane to whoever waits for it."""
-        model.computing -= 1
-        self.unit.busy = False
-        # those that waited go first, in their order; whoever still finds no lane parks again
-        for stream in reversed(model.compute_queue):
-            model.unpark(stream, first=True)
-        model.compute_queue.clear()
+    def take(self, unit: ComputeUnit | None) -> int:
+        """The server for work of `unit`: the one that did the same last, if it is idle."""
+        if len(self.idle) > 1 and unit is not None:
+            for server in self.idle:
+                if self.last[server] is unit:
+                    self.idle.remove(server)
+                    return server
+        return self.idle.pop()
 
 
 class ComputeUnit:
-    """What a `Compute` task occupies."""
+    """What never runs twice at once: a loaded model."""
 
     __slots__ = ("busy",)
 
@@ -243,121 +232,91 @@ class ComputeUnit:
         self.busy = False
 
 
-class Record(Task):
-    """Record an event: everything before it on the stream is done."""
+class Work(Task):
+    """A task that takes time. `run` does it and returns what went wrong, or None.
 
-    __slots__ = ("event", "marker")
+    `inline` work is so short that the driver may do it under its lock. `lane` is what it occupies, if anything.
+    `deadline` is when it is done by the time profile, and `hung` means that it never will be.
+    """
 
-    def __init__(self, event: Event, marker: Marker) -> None:
-        self.event = event
-        self.marker = marker
+    kind: ClassVar[str] = "any"
 
-    def begin(self, model: DeviceModel, stream: Stream, now: float) -> Step:
-        """The record is done."""
-        model.mark(self.marker, model.clock())
-        if self.event.flavour is Flavour.LEGACY:
-            self.event.raised = True
-            model.unpark_all(self.event.parked)
-        return Step.DONE
+    __slots__ = ("deadline", "hung", "inline", "lane", "server", "stream", "unit")
 
-
-class Wait(Task):
-    """Hold the stream until a record is done (plain and ex flavour)."""
-
-    __slots__ = ("event", "marker")
-
-    def __init__(self, event: Event, marker: Marker) -> None:
-        self.event = event
-        self.marker = marker
-        event.waits += 1
-
-    def begin(self, model: DeviceModel, stream: Stream, now: float) -> Step:
-        """Go on if the record is done."""
-        if not self.marker.done:
-            self.marker.parked.append((stream, self))
-            return Step.PARKED
-        self.event.waits -= 1
-        return Step.DONE
-
-    def dropped(self) -> None:
-        """One wait less."""
-        self.event.waits -= 1
-
-
-class LegacyWait(Task):
-    """Hold the stream while the event's device-side flag is down (legacy flavour)."""
-
-    __slots__ = ("event",)
-
-    def __init__(self, event: Event) -> None:
-        self.event = event
-        event.waits += 1
-
-    def begin(self, model: DeviceModel, stream: Stream, now: float) -> Step:
-        """Go on if the flag is up."""
-        if not self.event.raised:
-            self.event.parked.append((stream, self))
-            return Step.PARKED
-        self.event.waits -= 1
-        return Step.DONE
-
-    def dropped(self) -> None:
-        """One wait less."""
-        self.event.waits -= 1
-
-
-class Reset(Task):
-    """Bring an event back to "not recorded" when the waiting stream reaches this point."""
-
-    __slots__ = ("event", "marker")
-
-    def __init__(self, event: Event) -> None:
-        self.event = event
-        self.marker = event.marker
-
-    def begin(self, model: DeviceModel, stream: Stream, now: float) -> Step:
-        """Take the record back."""
-        self.event.raised = False
-        # a record submitted after this reset is the event's new life
-        if self.event.marker is self.marker:
-            self.event.marker = None
-        return Step.DONE
-
-
-class Callback(Task):
-    """A host function for the stream's report thread; ``block`` holds the stream until it has returned."""
-
-    __slots__ = ("block", "function", "stream", "user_data")
-
-    def __init__(self, function: Callable[[Any], Any], user_data: Any, block: bool) -> None:
-        self.function = function
-        self.user_data = user_data
-        self.block = block
+    def __init__(self, inline: bool = False, lane: Lane | None = None, unit: ComputeUnit | None = None) -> None:
+        self.inline = inline
         self.stream: Stream | None = None
+        self.lane = lane
+        self.unit = unit
+        self.server = 0
+        self.deadline = 0.0
+        self.hung = False
 
     def begin(self, model: DeviceModel, stream: Stream, now: float) -> Step:
-        """Hand the function to the report thread."""
-        report = stream.report
-        if report is None:
-            return Step.DONE
-        self.stream = stream
-        report.entries.append(self)
-        report.wake(codes.SUCCESS)
-        return Step.PARKED if self.block else Step.DONE
+        """Take what the work needs, or queue for it."""
+        lane = self.lane
+        if lane is not None:
+            unit = self.unit
+            if not lane.idle or (unit is not None and unit.busy):
+                lane.queue.append(stream)
+                return Step.PARKED
+            self.server = lane.take(unit)
+            if unit is not None:
+                unit.busy = True
+        if model.timed:
+            self._schedule(stream)
+        return Step.WORK
+
+    def _schedule(self, stream: Stream) -> None:
+        start = stream.ready_at
+        lane = self.lane
+        if lane is None:
+            self.deadline = start + self.duration(None)
+            return
+        start = max(start, lane.free[self.server])
+        self.deadline = start + self.duration(lane.last[self.server])
+        lane.free[self.server] = self.deadline
+        lane.last[self.server] = self.unit
+
+    def duration(self, last: ComputeUnit | None) -> float:
+        """Seconds by the time profile; `last` is what the server did before."""
+        return 0.0
+
+    def run(self) -> Fault | None:
+        """Do the work, with or without the driver's lock."""
+        raise NotImplementedError
+
+    def finished(self, model: DeviceModel) -> None:
+        """The work is done, successfully or not: give back what it took."""
+        lane = self.lane
+        if lane is not None:
+            lane.idle.append(self.server)
+            if self.unit is not None:
+                self.unit.busy = False
+            if lane.queue:
+                # those that waited go first, in their order; whoever still finds no server parks again
+                for stream in reversed(lane.queue):
+                    model.unpark(stream, first=True)
+                lane.queue.clear()
 
 
 class DeviceModel:
     """All streams of one device.
 
-    `clock` gives the time of an event record; `compute_lanes` is how many executes run at once.
+    `clock` gives the time of an event record; `lanes` is how many executes run at once. `timed`: tasks have durations
+    of a time profile and end at absolute deadlines.
     """
 
-    def __init__(self, clock: Callable[[], float], compute_lanes: int = 1) -> None:
+    def __init__(self, clock: Callable[[], float], lanes: int = 1, timed: bool = False) -> None:
         self.clock = clock
-        self.compute_lanes = compute_lanes
-        self.computing = 0
-        self.compute_queue: deque[Stream] = deque()
+        self.timed = timed
+        self.compute = Lane(lanes)
+        self.copies = {direction: Lane(1) for direction in ("h2d", "d2h", "d2d")}
         self.ready: deque[Stream] = deque()
+        self.deadlines: list[tuple[float, int, Callable[[], None]]] = []
+        # set by whoever injects faults: seconds by which the next callback is late
+        self.lateness: Callable[[], float] | None = None
+        self._order = itertools.count()
 
     # -- submission ---------------------------------------------------------------------------------------------
 
@@ -367,6 +326,8 @@ class DeviceModel:
         stream.submitted += 1
         if stream.state is State.IDLE:
             stream.state = State.READY
+            if self.timed:
+                stream.ready_at = max(stream.ready_at, self.clock())
             self.ready.append(stream)
             return True
         return False
@@ -375,6 +336,9 @@ class DeviceModel:
 
     def advance(self, now: float) -> Work | None:
         """Take every step that needs no work, and return the next piece of work, or None when there is none now."""
+        deadlines = self.deadlines
+        while deadlines and deadlines[0][0] <= now:
+            heapq.heappop(deadlines)[2]()
         ready = self.ready
         while ready:
             stream = ready.popleft()
@@ -397,14 +361,40 @@ class DeviceModel:
                 stream.state = State.IDLE
         return None
 
-    def finish(self, work: Work, fault: Fault | None) -> None:
-        """`work`, handed out by `advance`, is done."""
+    def finish(self, work: Work, fault: Fault | None, now: float = 0.0) -> None:
+        """`work`, handed out by `advance`, was run. It counts as done at once, or when its deadline comes."""
+        if work.deadline > now:
+            self.at(work.deadline, partial(self._end, work, fault))
+        else:
+            self._end(work, fault)
+
+    def at(self, deadline: float, action: Callable[[], None]) -> None:
+        """Do something when `advance` is called at or after `deadline`."""
+        heapq.heappush(self.deadlines, (deadline, next(self._order), action))
+
+    def next_deadline(self) -> float | None:
+        """When `advance` has to be called although nothing happens."""
+        return self.deadlines[0][0] if self.deadlines else None
+
+    def hang(self, work: Work) -> None:
+        """`work` never ends; only dropping its stream's tasks gets rid of it."""
+        work.hung = True
+
+    def hangs(self, stream: Stream) -> bool:
+        """Whether `stream` stands at a task that never ends."""
+        head = stream.queue[0] if stream.queue else None
+        return isinstance(head, Work) and head.hung
+
+    def _end(self, work: Work, fault: Fault | None) -> None:
         stream = work.stream
-        assert stream is not None
+        if stream is None:
+            return  # dropped meanwhile
         work.stream = None
         if fault is not None:
             stream.fail(fault)
         stream.queue.popleft()
+        if self.timed:
+            stream.ready_at = max(stream.ready_at, work.deadline)
         work.finished(self)
         if stream.queue:
             stream.state = State.READY
@@ -489,17 +479,25 @@ class DeviceModel:
         """Forget everything queued on `stream` but the task that is running; waiting threads get `code`."""
         kept: deque[Task] = deque()
         if stream.state is State.RUNNING:
-            kept.append(stream.queue.popleft())
-        elif stream.state is State.PARKED and stream in self.compute_queue:
-            self.compute_queue.remove(stream)
+            hung = self.hangs(stream)
+            head = stream.queue.popleft()
+            if hung:
+                assert isinstance(head, Work)
+                head.stream = None
+                head.finished(self)
+                stream.completed += 1
+                stream.state = State.IDLE
+            else:
+                kept.append(head)
+        elif stream.state is State.PARKED:
+            for lane in (self.compute, *self.copies.values()):
+                if stream in lane.queue:
+                    lane.queue.remove(stream)
+            stream.state = State.IDLE
         dropped = list(stream.queue)
         stream.queue = kept
-        if stream.state is State.PARKED:
-            stream.state = State.IDLE
         for task in dropped:
-            task.dropped()
-            if isinstance(task, Record):
-                self.mark(task.marker, self.clock())
+            task.dropped(self)
             stream.completed += 1
         for _, waiter in stream.waiters:
             waiter.wake(code)

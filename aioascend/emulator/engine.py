@@ -1,10 +1,10 @@
 """The threads of one device.
 
-A device has 1 + ``concurrent_executes`` threads and at any time at most one of them advances the model, under the
-engine's lock. A thread that comes upon long work (an execute, a large copy) does it itself with the lock released,
-and advances the model again when it has finished: between a submission and the host thread that waits for its result
-there is one wake-up each way, not one per task. Whoever submits wakes a parked thread only if no thread is about to
-look anyway.
+A device has 1 + ``concurrent_executes`` threads (one more with a time profile), and at any time at most one of them
+advances the model, under the engine's lock. A thread that comes upon long work (an execute, a large copy) does it
+itself with the lock released, and advances the model again when it has finished: between a submission and the host
+thread that waits for its result there is one wake-up each way, not one per task. Whoever submits wakes a parked thread
+only if no thread is about to look anyway.
 """
 
 from __future__ import annotations
@@ -45,6 +45,9 @@ class HostWaiter:
         return self._lock.acquire(timeout=milliseconds / 1000)
 
 
+_HUNG = Fault(codes.SUCCESS, "a task that never ends")
+
+
 class Engine:
     """Drives one `DeviceModel`.
 
@@ -52,21 +55,30 @@ class Engine:
     """
 
     def __init__(
-        self, name: str, lanes: int = 1, clock: Callable[[], float] = perf_counter, owner: object = None
+        self,
+        name: str,
+        lanes: int = 1,
+        clock: Callable[[], float] = perf_counter,
+        owner: object = None,
+        timed: bool = False,
     ) -> None:
         self.name = name
         self.owner = owner
         self.lock = _thread.allocate_lock()
         self.clock = clock
-        self.model = DeviceModel(clock, lanes)
+        self.model = DeviceModel(clock, lanes, timed)
         self.stopped = False
         self.pid = os.getpid()
+        # set by whoever injects faults: a code that a task fails with, -1 if it never ends
+        self.sabotage: Callable[[Work], int | None] | None = None
         self.hosts: set[HostWaiter] = set()
         self._expected = False
         self._parked: list[_thread.LockType] = []
+        # the deadline that a parked thread wakes up for by itself
+        self._alarm: float | None = None
         self._threads = [
             threading.Thread(target=self._serve, name=f"{name}-{'engine' if n == 0 else f'compute{n}'}", daemon=True)
-            for n in range(1 + lanes)
+            for n in range(1 + lanes + timed)
         ]
         for thread in self._threads:
             thread.start()
@@ -133,29 +145,58 @@ class Engine:
                 work = model.advance(self.clock())
                 if work is None:
                     self._expected = False
-                    self._parked.append(gate)
-                    lock.release()
-                    try:
-                        gate.acquire()
-                    finally:
-                        lock.acquire()
+                    self._park(gate)
                 elif work.inline:
-                    model.finish(work, self._run(work))
+                    self._finish(work, self._run(work))
                 else:
                     self._expected = False
-                    if model.ready:
+                    if model.ready or (model.deadlines and self._alarm is None):
                         self.kick()
                     lock.release()
                     try:
                         fault = self._run(work)
                     finally:
                         lock.acquire()
-                    model.finish(work, fault)
+                    self._finish(work, fault)
         finally:
             lock.release()
 
+    def _park(self, gate: _thread.LockType) -> None:
+        """Sleep until kicked or, for one of the threads, until the next deadline."""
+        deadline = self.model.next_deadline()
+        mine = deadline is not None and (self._alarm is None or deadline < self._alarm)
+        if mine:
+            self._alarm = deadline
+        self._parked.append(gate)
+        self.lock.release()
+        kicked = False
+        try:
+            if mine and deadline is not None:
+                kicked = gate.acquire(timeout=max(0.0, deadline - self.clock()))
+            else:
+                kicked = gate.acquire()
+        finally:
+            self.lock.acquire()
+            if mine and self._alarm == deadline:
+                self._alarm = None
+            if not kicked:
+                if gate in self._parked:
+                    self._parked.remove(gate)
+                else:
+                    # kicked between the time-out and here
+                    gate.acquire()
+
+    def _finish(self, work: Work, fault: Fault | None) -> None:
+        if fault is _HUNG:
+            self.model.hang(work)
+        else:
+            self.model.finish(work, fault, self.clock() if self.model.timed else 0.0)
+
     def _run(self, work: Work) -> Fault | None:
         try:
+            code = self.sabotage(work) if self.sabotage is not None else None
+            if code is not None:
+                return _HUNG if code < 0 else Fault(code, f"the {work.kind} task was told to fail")
             return work.run()
         except Exception as error:  # a bug of the emulator must fail the task, not end the engine
             return Fault(codes.INTERNAL_ERROR, f"the emulator failed inside a task: {type(error).__name__}: {error}")

@@ -10,9 +10,10 @@ from typing import Any
 from . import codes, onnx_wire
 from .args import Failure
 from .config import Config
-from .device_model import Compute, ComputeUnit, Fault
+from .device_model import ComputeUnit, DeviceModel, Fault, Lane, Work
 from .memory import Block, move
 from .offline import ModelFile, Source
+from .profile import Profile
 from .tensors import BY_ONNX, Tensor, from_ort_type
 
 _BINDINGS = 64
@@ -20,6 +21,9 @@ _BINDINGS = 64
 
 def onnxruntime() -> Any:
     """The onnxruntime module, imported when the first model is loaded or compiled."""
+    # Its telemetry (1.32) starts a thread at import whose clean-up hangs the exit of every forked child. Whoever wants
+    # it sets the variable to 0, and does not fork.
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     try:
         import onnxruntime as module
     except ImportError as error:
@@ -85,7 +89,10 @@ class Network:
     programs use the same few buffers again and again.
     """
 
-    def __init__(self, session: Any, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...], weight: int) -> None:
+    def __init__(
+        self, session: Any, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...], weight: int, name: str
+    ) -> None:
+        self.name = name
         self.session = session
         self._run, self._native = _native_run(session)
         self.inputs = inputs
@@ -185,17 +192,35 @@ class Model(ComputeUnit):
         self.queued = 0
 
 
-class Execute(Compute):
+class Execute(Work):
     """One run of a model on a stream."""
 
-    __slots__ = ("addresses", "blocks", "model")
+    kind = "execute"
 
-    def __init__(self, model: Model, addresses: tuple[int, ...], blocks: tuple[Block, ...]) -> None:
-        super().__init__(model)
+    __slots__ = ("addresses", "blocks", "model", "profile")
+
+    def __init__(
+        self,
+        lane: Lane,
+        model: Model,
+        addresses: tuple[int, ...],
+        blocks: tuple[Block, ...],
+        profile: Profile | None = None,
+    ) -> None:
+        super().__init__(False, lane, model)
+        self.profile = profile
         self.model = model
         self.addresses = addresses
         self.blocks = blocks
         model.queued += 1
+
+    def duration(self, last: ComputeUnit | None) -> float:
+        """The model's time by the profile, more if the core did something else before."""
+        profile, network = self.profile, self.model.network
+        if profile is None or network is None:
+            return 0.0
+        switched = last is not None and last is not self.model
+        return profile.run(network.name) + (profile.switch if switched else 0.0)
 
     def run(self) -> Fault | None:
         """Run, if everything the run needs is still there."""
@@ -210,11 +235,11 @@ class Execute(Compute):
             return None
         return Fault(codes.MODEL_EXECUTE, f"model {self.model.id} failed on the device: {reason}")
 
-    def finished(self, model: Any) -> None:
+    def finished(self, model: DeviceModel) -> None:
         """One run less, and the lane is free."""
         self.model.queued -= 1
         super().finished(model)
 
-    def dropped(self) -> None:
+    def dropped(self, model: DeviceModel) -> None:
         """One run less."""
         self.model.queued -= 1

@@ -1,8 +1,8 @@
 """The few fields of an ONNX file that the emulator needs, read and patched at the level of protobuf's wire format.
 
 Only tags and lengths are looked at, and no length is trusted: a truncated or foreign file raises `WireError`. Weights
-are skipped, never copied. Field numbers are those of onnx.proto: ModelProto.graph 7, GraphProto.input 11, .output 12,
-.initializer 5, .sparse_initializer 15, ValueInfoProto.name 1 and .type 2, TypeProto.tensor_type 1,
+are skipped, never copied. Field numbers are those of onnx.proto: ModelProto.graph 7, GraphProto.name 2, .initializer 5,
+.input 11, .output 12, ValueInfoProto.name 1 and .type 2, TypeProto.tensor_type 1,
 TypeProto.Tensor.elem_type 1 and .shape 2, TensorShapeProto.dim 1, Dimension.dim_value 1 and .dim_param 2,
 TensorProto.name 8, .data_location 14.
 """
@@ -55,6 +55,7 @@ class Graph:
     inputs: tuple[TensorInput, ...]
     outputs: tuple[TensorInput, ...]
     external_data: bool
+    name: str
     at: int
     start: int
     end: int
@@ -173,11 +174,14 @@ def read(data: Buffer) -> Graph:
     outputs: list[TensorInput] = []
     initializers: set[str] = set()
     external = False
+    name = ""
     for field in fields(data, *_message(graph)):
         if field.number == 11:
             inputs.append(_value_info(data, field))
         elif field.number == 12:
             outputs.append(_value_info(data, field))
+        elif field.number == 2:
+            name = _text(data, field)
         elif field.number == 5:
             for part in fields(data, *_message(field)):
                 if part.number == 8:
@@ -187,7 +191,7 @@ def read(data: Buffer) -> Graph:
     real = tuple(entry for entry in inputs if entry.name not in initializers)
     if not outputs:
         raise WireError("its graph has no outputs")
-    return Graph(real, tuple(outputs), external, graph.at, graph.start, graph.end)
+    return Graph(real, tuple(outputs), external, name, graph.at, graph.start, graph.end)
 
 
 def encode_varint(value: int) -> bytes:

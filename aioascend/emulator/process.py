@@ -12,6 +12,7 @@ from .args import Failure
 from .config import Config
 from .device_model import Event, ReportQueue, Stream
 from .engine import Engine
+from .faults import Faults
 from .memory import Block, Blocks, DeviceMemory
 
 # handles of every kind come from one counter, so that a handle of the wrong kind is never valid by accident
@@ -55,6 +56,10 @@ class Device:
         self.engine: Engine | None = None
         self.reports: dict[int, ReportQueue] = {}
         self.events = 0
+        # the code that a lost device answers with, 0 for one that is well
+        self.lost = 0
+        self.recoverable = True
+        self.dead_engine: Engine | None = None
         self.host_memory = config.run_mode == codes.RUN_MODE_DEVICE
         self.memory = DeviceMemory(index, config.memory, not self.host_memory, everywhere)
 
@@ -62,8 +67,14 @@ class Device:
         """The engine, which a device in use has."""
         engine = self.engine
         if engine is None:
-            raise Failure(codes.CONTEXT_NULL, f"device {self.index} is not set")
+            raise self.gone()
         return engine
+
+    def gone(self) -> Failure:
+        """Why there is no engine."""
+        if self.lost:
+            return Failure(self.lost, f"device {self.index} is lost")
+        return Failure(codes.CONTEXT_NULL, f"device {self.index} is not set, or was reset")
 
     def all_streams(self) -> list[Stream]:
         """Every stream of every context, default streams included."""
@@ -95,6 +106,7 @@ class Process:
         self.reports: dict[int, ReportQueue] = {}
         self.report_devices: dict[int, Device] = {}
         self.run_options: list[Any] = []
+        self.faults = Faults(self.lose_device)
         self._handles = itertools.count(_FIRST_HANDLE, _HANDLE_STEP)
         self.new_handle = self._handles.__next__
 
@@ -145,7 +157,7 @@ class Process:
         """The engine that drives `stream`."""
         engine = stream.context.device.engine
         if engine is None:
-            raise Failure(codes.CONTEXT_NULL, "the stream's device was reset")
+            raise stream.context.device.gone()
         return engine  # type: ignore[no-any-return]
 
     def model(self, number: int) -> Any:
@@ -221,8 +233,13 @@ class Process:
         with self.lock:
             if self.closed:
                 raise Failure(codes.SOCKET_CLOSE, "the emulator was shut down")
+            if device.lost:
+                raise device.gone()
             if device.engine is None:
-                device.engine = Engine(device.name, self.config.concurrent_executes, owner=self)
+                device.engine = Engine(
+                    device.name, self.config.concurrent_executes, owner=self, timed=self.config.profile is not None
+                )
+                self._arm(device, device.engine)
             context = Context(self.new_handle(), device, default)
             device.contexts[context.handle] = context
             self.contexts[context.handle] = context
@@ -249,6 +266,8 @@ class Process:
                         engine.model.unsubscribe(stream)
                         engine.model.drop(stream, codes.STREAM_ABORT)
                         engine.kick()
+                elif stream.report is not None:
+                    stream.report.streams.discard(stream)
             context.streams.clear()
             self.forget_reports()
             for handle, event in list(self.events.items()):
@@ -284,9 +303,37 @@ class Process:
             context.alive = False
         self.contexts.clear()
 
+    def _arm(self, device: Device, engine: Engine) -> None:
+        index, faults = device.index, self.faults
+        engine.sabotage = lambda work: faults.on_task(work.kind, index)
+        engine.model.lateness = faults.on_callback
+
+    def lose_device(self, index: int, code: int, recoverable: bool) -> None:
+        """The device stops answering: threads that wait for it get `code`, as does every call from now on."""
+        device = self.device(index)
+        with self.lock:
+            engine = device.engine
+            device.lost = code
+            device.recoverable = recoverable
+            if engine is None:
+                return
+            device.engine = None
+            device.dead_engine = engine
+        engine.stop()
+        # first the threads, then the queues: dropping a record lets its waiters go with success
+        engine.wake_hosts(code)
+        with engine.lock:
+            for stream in device.all_streams():
+                engine.model.drop(stream, code)
+        for model in list(self.models.values()):
+            if model.context.device is device and model.network is not None:
+                model.network.terminate()
+
     def _close_device(self, device: Device) -> None:
-        engine = device.engine
-        device.engine = None
+        engine = device.engine or device.dead_engine
+        device.engine = device.dead_engine = None
+        if device.recoverable:
+            device.lost = 0
         device.events = 0
         for thread in [thread for thread, owner in self.report_devices.items() if owner is device]:
             self.report_devices.pop(thread, None)
@@ -306,7 +353,7 @@ class Process:
         self.closed = True
         engines = []
         for device in self.devices:
-            engine = device.engine if device is not None else None
+            engine = (device.engine or device.dead_engine) if device is not None else None
             if engine is None:
                 continue
             engines.append(engine)
@@ -326,5 +373,6 @@ class Process:
     @property
     def threads(self) -> tuple[threading.Thread, ...]:
         """The emulator's threads that are alive."""
-        engines = [device.engine for device in self.devices if device is not None and device.engine is not None]
+        devices = [device for device in self.devices if device is not None]
+        engines = [engine for device in devices for engine in (device.engine, device.dead_engine) if engine is not None]
         return tuple(thread for engine in engines for thread in engine.threads)

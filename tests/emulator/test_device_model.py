@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from aioascend.emulator.device_model import (
-    Callback,
-    Compute,
     ComputeUnit,
     DeviceModel,
     Event,
     Fault,
     Flavour,
-    LegacyWait,
     Marker,
-    Record,
     ReportQueue,
-    Reset,
     State,
     Stream,
-    Wait,
     Work,
 )
+from aioascend.emulator.tasks import Callback, LegacyWait, Record, Reset, Wait
 
 
 class Clock:
@@ -140,7 +135,7 @@ def test_a_reset_does_not_undo_a_record_submitted_after_it() -> None:
 
 def test_compute_lanes_are_shared_in_order() -> None:
     bench, streams = Bench(lanes=2), [Stream() for _ in range(4)]
-    tasks = [Compute(ComputeUnit()) for _ in streams]
+    tasks = [Work(lane=bench.model.compute, unit=ComputeUnit()) for _ in streams]
     for stream, task in zip(streams, tasks, strict=True):
         bench.model.submit(stream, task)
     assert [bench.next(), bench.next(), bench.next()] == [tasks[0], tasks[1], None]
@@ -152,7 +147,7 @@ def test_compute_lanes_are_shared_in_order() -> None:
 
 def test_one_model_never_runs_twice_at_once() -> None:
     bench, unit = Bench(lanes=4), ComputeUnit()
-    first, second = Compute(unit), Compute(unit)
+    first, second = Work(lane=bench.model.compute, unit=unit), Work(lane=bench.model.compute, unit=unit)
     bench.model.submit(Stream(), first)
     bench.model.submit(Stream(), second)
     assert [bench.next(), bench.next()] == [first, None]
@@ -162,7 +157,7 @@ def test_one_model_never_runs_twice_at_once() -> None:
 
 def test_copies_go_on_while_a_model_runs() -> None:
     bench = Bench()
-    compute, copy = Compute(ComputeUnit()), Work(inline=True)
+    compute, copy = Work(lane=bench.model.compute, unit=ComputeUnit()), Work(inline=True)
     bench.model.submit(Stream(), compute)
     bench.model.submit(Stream(), copy)
     assert [bench.next(), bench.next()] == [compute, copy]
@@ -269,7 +264,10 @@ def test_dropping_a_parked_stream_forgets_what_it_waited_for() -> None:
 
 def test_dropping_a_stream_that_waits_for_a_lane_leaves_the_lane() -> None:
     bench = Bench()
-    first, second = Compute(ComputeUnit()), Compute(ComputeUnit())
+    first, second = (
+        Work(lane=bench.model.compute, unit=ComputeUnit()),
+        Work(lane=bench.model.compute, unit=ComputeUnit()),
+    )
     busy, waiting = Stream(), Stream()
     bench.model.submit(busy, first)
     bench.model.submit(waiting, second)
@@ -278,4 +276,4 @@ def test_dropping_a_stream_that_waits_for_a_lane_leaves_the_lane() -> None:
     bench.model.drop(waiting, 107023)
     bench.model.finish(first, None)
     assert bench.next() is None
-    assert bench.model.computing == 0
+    assert bench.model.compute.active == 0

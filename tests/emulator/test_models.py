@@ -374,7 +374,7 @@ def test_as_many_models_run_at_once_as_the_device_has_lanes(lanes: int, expected
     seen = 0
     engine = emulator._process.devices[0].engine  # type: ignore[union-attr]
     while any(npu.rt.stream_query(stream) == (1, 0) for stream in streams):
-        seen = max(seen, engine.model.computing)  # type: ignore[union-attr]
+        seen = max(seen, engine.model.compute.active)  # type: ignore[union-attr]
         time.sleep(0.0005)
     assert seen == expected
     emulator.shutdown()
@@ -398,7 +398,7 @@ def test_shutdown_ends_a_run_in_the_middle(machine: Emulator, npu: Driver) -> No
     given, taken, _ = npu.bind([x], [x])
     npu.ok(npu.mdl.execute_async(loaded, given, taken, stream))
     start = time.monotonic()
-    while not machine._process.devices[0].engine.model.computing:  # type: ignore[union-attr]
+    while not machine._process.devices[0].engine.model.compute.active:  # type: ignore[union-attr]
         assert time.monotonic() < start + 5
         time.sleep(0.001)
     start = time.monotonic()

@@ -1,0 +1,103 @@
+"""How long things take: the time profile of an emulated device.
+
+Times are seconds, bandwidths bytes a second; 0 means "as fast as the CPU". A task never ends before its work is really
+done, so that a profile faster than this machine cannot be kept.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from fnmatch import fnmatchcase
+from typing import Any
+
+_held: Any = ctypes.PyDLL(None)
+_SPIN_BELOW = 100e-6
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The times of one kind of device.
+
+    `pinned`, `pageable` and `on_device` are copy bandwidths, `copy_latency` what every copy takes besides. `compute`
+    gives the time of one run by the model's name (graph name; wildcards as in file names); models not in it take
+    `compute_default`. `switch` is added when the core ran another model before. `launch` is the time that submitting
+    a task takes on the host, `malloc` that of an allocation. Loading takes `parse` and the model's size over
+    `load_bandwidth`. With `hold_gil` the calls that hold the GIL in pyACL hold it for that time here too.
+    """
+
+    name: str = ""
+    pinned: float = 0.0
+    pageable: float = 0.0
+    on_device: float = 0.0
+    copy_latency: float = 0.0
+    compute: Mapping[str, float] = field(default_factory=dict)
+    compute_default: float = 0.0
+    switch: float = 0.0
+    launch: float = 0.0
+    malloc: float = 0.0
+    parse: float = 0.0
+    load_bandwidth: float = 0.0
+    hold_gil: bool = False
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            value = getattr(self, one.name)
+            values = value.values() if isinstance(value, Mapping) else (value,)
+            if one.name != "name" and any(number < 0 for number in values):
+                raise ValueError(f"{one.name} must not be negative: {value!r}")
+
+    def copy(self, count: int, bandwidth: float) -> float:
+        """Duration of a copy of `count` bytes."""
+        return self.copy_latency + (count / bandwidth if bandwidth else 0.0)
+
+    def run(self, name: str) -> float:
+        """Duration of one run of the model called `name`."""
+        for pattern, seconds in self.compute.items():
+            if fnmatchcase(name, pattern):
+                return seconds
+        return self.compute_default
+
+    def load(self, size: int) -> float:
+        """Duration of loading a model of `size` bytes."""
+        return self.parse + (size / self.load_bandwidth if self.load_bandwidth else 0.0)
+
+    def spend(self, seconds: float) -> None:
+        """Let the calling thread take that long, with or without the GIL."""
+        if seconds <= 0:
+            return
+        if seconds < _SPIN_BELOW:
+            # shorter than the system's timers can sleep
+            end = time.perf_counter() + seconds
+            while time.perf_counter() < end:
+                pass
+        elif self.hold_gil:
+            _held.usleep(ctypes.c_uint(int(seconds * 1e6)))
+        else:
+            time.sleep(seconds)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Profile:
+        """From a mapping as a TOML file gives it; an unknown key raises `ValueError`."""
+        known = {one.name for one in fields(cls)}
+        unknown = sorted(set(values) - known)
+        if unknown:
+            raise ValueError(
+                f"no such setting of a profile: {', '.join(unknown)}; there are {', '.join(sorted(known))}"
+            )
+        return cls(**values)
+
+    @classmethod
+    def from_file(cls, path: str) -> Profile:
+        """From a TOML file (Python 3.11 or newer)."""
+        try:
+            import tomllib
+        except ImportError:
+            raise ValueError("a profile in a TOML file needs Python 3.11 or newer") from None
+        with open(path, "rb") as file:
+            try:
+                return cls.from_dict(tomllib.load(file))
+            except tomllib.TOMLDecodeError as error:
+                raise ValueError(f"{path}: {error}") from None

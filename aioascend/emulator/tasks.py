@@ -1,0 +1,126 @@
+"""The tasks of a stream that need no work: event records, waits and resets, callbacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from . import codes
+from .device_model import DeviceModel, Event, Flavour, Marker, Step, Stream, Task
+
+
+class Record(Task):
+    """Record an event: everything before it on the stream is done."""
+
+    __slots__ = ("event", "marker")
+
+    def __init__(self, event: Event, marker: Marker) -> None:
+        self.event = event
+        self.marker = marker
+
+    def begin(self, model: DeviceModel, stream: Stream, now: float) -> Step:
+        """The record is done."""
+        model.mark(self.marker, stream.ready_at if model.timed else model.clock())
+        if self.event.flavour is Flavour.LEGACY:
+            self.event.raised = True
+            model.unpark_all(self.event.parked)
+        return Step.DONE
+
+    def dropped(self, model: DeviceModel) -> None:
+        """A record that never comes must not leave its waiters for ever."""
+        model.mark(self.marker, model.clock())
+
+
+class Wait(Task):
+    """Hold the stream until a record is done (plain and ex flavour)."""
+
+    __slots__ = ("event", "marker")
+
+    def __init__(self, event: Event, marker: Marker) -> None:
+        self.event = event
+        self.marker = marker
+        event.waits += 1
+
+    def begin(self, model: DeviceModel, stream: Stream, now: float) -> Step:
+        """Go on if the record is done."""
+        if not self.marker.done:
+            self.marker.parked.append((stream, self))
+            return Step.PARKED
+        if model.timed:
+            stream.ready_at = max(stream.ready_at, self.marker.time)
+        self.event.waits -= 1
+        return Step.DONE
+
+    def dropped(self, model: DeviceModel) -> None:
+        """One wait less."""
+        self.event.waits -= 1
+
+
+class LegacyWait(Task):
+    """Hold the stream while the event's device-side flag is down (legacy flavour)."""
+
+    __slots__ = ("event",)
+
+    def __init__(self, event: Event) -> None:
+        self.event = event
+        event.waits += 1
+
+    def begin(self, model: DeviceModel, stream: Stream, now: float) -> Step:
+        """Go on if the flag is up."""
+        if not self.event.raised:
+            self.event.parked.append((stream, self))
+            return Step.PARKED
+        if model.timed and self.event.marker is not None:
+            stream.ready_at = max(stream.ready_at, self.event.marker.time)
+        self.event.waits -= 1
+        return Step.DONE
+
+    def dropped(self, model: DeviceModel) -> None:
+        """One wait less."""
+        self.event.waits -= 1
+
+
+class Reset(Task):
+    """Bring an event back to "not recorded" when the waiting stream reaches this point."""
+
+    __slots__ = ("event", "marker")
+
+    def __init__(self, event: Event) -> None:
+        self.event = event
+        self.marker = event.marker
+
+    def begin(self, model: DeviceModel, stream: Stream, now: float) -> Step:
+        """Take the record back."""
+        self.event.raised = False
+        # a record submitted after this reset is the event's new life
+        if self.event.marker is self.marker:
+            self.event.marker = None
+        return Step.DONE
+
+
+class Callback(Task):
+    """A host function for the stream's report thread; ``block`` holds the stream until it has returned."""
+
+    __slots__ = ("block", "function", "late", "stream", "user_data")
+
+    def __init__(self, function: Callable[[Any], Any], user_data: Any, block: bool) -> None:
+        self.function = function
+        self.user_data = user_data
+        self.block = block
+        self.stream: Stream | None = None
+        self.late = False
+
+    def begin(self, model: DeviceModel, stream: Stream, now: float) -> Step:
+        """Hand the function to the report thread."""
+        report = stream.report
+        if report is None:
+            return Step.DONE
+        if model.lateness is not None and not self.late and (seconds := model.lateness()):
+            self.late = True
+            model.at(model.clock() + seconds, partial(model.unpark_all, [(stream, self)]))
+            return Step.PARKED
+        self.stream = stream
+        report.entries.append(self)
+        report.wake(codes.SUCCESS)
+        return Step.PARKED if self.block else Step.DONE

@@ -1,0 +1,228 @@
+"""Faults on demand: in calls, in tasks, in callbacks, of whole devices."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aioascend.emulator import Config, Emulator
+
+from .kit import Driver, doubler
+
+
+def test_the_nth_call_fails_and_does_nothing(npu: Driver) -> None:
+    free = npu.rt.get_mem_info(0)[0]
+    rule = npu.emulator.faults.fail("acl.rt.malloc", 207001, nth=3)
+    results = [npu.rt.malloc(64, 0)[1] for _ in range(4)]
+    assert results == [0, 0, 207001, 0]
+    assert (rule.seen, rule.hits) == (4, 1)
+    assert free - npu.rt.get_mem_info(0)[0] == 3 * 128
+    npu.emulator.faults.fail("rt.malloc", 207001)
+    assert npu.rt.malloc(64, 0) == (0, 207001)
+    assert "told to fail" in npu.acl.get_recent_err_msg()
+
+
+def test_a_failing_call_has_its_usual_shape(npu: Driver) -> None:
+    for name in ("rt.get_mem_info", "mdl.create_dataset", "mdl.get_input_dims", "rt.synchronize_stream"):
+        npu.emulator.faults.fail(name, 500000, times=None)
+    assert npu.rt.get_mem_info(0) == (0, 0, 500000)
+    assert npu.mdl.create_dataset() == 0
+    assert npu.mdl.get_input_dims(1, 1) == ({}, 500000)
+    assert npu.rt.synchronize_stream(0) == 500000
+    assert npu.rt.synchronize_stream(0) == 500000
+    npu.emulator.faults.clear()
+    assert npu.rt.synchronize_stream(0) == 0
+
+
+def test_wrong_arguments_come_before_faults(npu: Driver) -> None:
+    npu.emulator.faults.fail("acl.rt.malloc", 207001)
+    with pytest.raises(TypeError):
+        npu.rt.malloc(64)
+
+
+def test_an_unknown_function_or_kind_is_refused(machine: Emulator) -> None:
+    with pytest.raises(ValueError, match=r"acl\.rt\.nothing"):
+        machine.faults.fail("acl.rt.nothing", 1)
+    with pytest.raises(ValueError, match=r"'walk'.*execute"):
+        machine.faults.fail_task("walk")
+
+
+def execute(npu: Driver, stream: int) -> None:
+    loaded = npu.load(doubler())
+    x = np.ones((2, 3), np.float32)
+    given, taken, _ = npu.bind([x], [x])
+    npu.ok(npu.mdl.execute_async(loaded, given, taken, stream))
+
+
+def test_a_task_fails_on_the_device(npu: Driver) -> None:
+    stream = npu.stream()
+    npu.emulator.faults.fail_task("execute", 507015, nth=2)
+    execute(npu, stream)
+    execute(npu, stream)
+    execute(npu, stream)
+    assert npu.rt.synchronize_stream(stream) == 507015
+    assert npu.rt.synchronize_stream(stream) == 0
+    npu.emulator.faults.fail_task("copy", 507899)
+    a, b = npu.upload(np.ones(4)), npu.upload(np.zeros(4))
+    npu.ok(npu.rt.memcpy_async(b, 32, a, 32, 3, stream))
+    assert npu.rt.synchronize_stream(stream) == 507899
+    assert npu.download(b, np.zeros(4)).sum() == 0
+
+
+@pytest.mark.parametrize("way", ["stream_abort", "destroy_stream_force"])
+def test_a_task_that_never_ends(npu: Driver, way: str) -> None:
+    stream, other = npu.stream(), npu.stream()
+    npu.emulator.faults.hang("execute")
+    execute(npu, stream)
+    assert npu.rt.synchronize_stream_with_timeout(stream, 20) == 507046
+    execute(npu, other)
+    assert npu.rt.synchronize_stream_with_timeout(other, 20) == 507046  # the core is taken
+    npu.ok(getattr(npu.rt, way)(stream))
+    assert npu.rt.synchronize_stream_with_timeout(other, 5000) == 0
+
+
+def test_a_device_with_a_hanging_task_can_be_reset(machine: Emulator) -> None:
+    npu = Driver(machine)
+    npu.ok(npu.rt.set_device(0))
+    stream = npu.stream()
+    machine.faults.hang("execute")
+    execute(npu, stream)
+    assert npu.rt.synchronize_stream_with_timeout(stream, 20) == 507046
+    npu.ok(npu.rt.reset_device(0))
+    npu.ok(npu.rt.destroy_context(npu.context))
+    assert machine.threads == ()
+
+
+def test_shutdown_in_spite_of_a_hanging_task(machine: Emulator, npu: Driver) -> None:
+    machine.faults.hang("any")
+    execute(npu, npu.stream())
+    start = time.monotonic()
+    machine.shutdown()
+    assert time.monotonic() < start + 2
+
+
+def test_a_callback_comes_late_and_the_next_ones_behind_it(npu: Driver) -> None:
+    stream, seen = npu.stream(), []
+    npu.ok(npu.rt.subscribe_report(threading.get_ident(), stream))
+    npu.emulator.faults.delay_callback(0.05)
+    start = time.monotonic()
+    npu.ok(npu.rt.launch_callback(seen.append, 1, 0, stream))
+    npu.ok(npu.rt.launch_callback(seen.append, 2, 0, stream))
+    assert npu.rt.process_report(10) == 507012
+    while len(seen) < 2:
+        npu.rt.process_report(1000)
+    assert time.monotonic() >= start + 0.05
+    assert seen == [1, 2]
+
+
+def lost(machine: Emulator, **options: Any) -> Driver:
+    npu = Driver(machine)
+    npu.stream()
+    machine.faults.lose_device(0, **options)
+    return npu
+
+
+def test_a_lost_device_answers_every_call_with_its_code(machine: Emulator) -> None:
+    npu = Driver(machine)
+    loaded, stream, event = npu.load(doubler()), npu.stream(), npu.ok(npu.rt.create_event())
+    dataset = npu.dataset((npu.device(24), 24))
+    machine.faults.lose_device(0, 507010)
+    assert npu.rt.query_device_status(0) == (1, 0)
+    assert npu.rt.malloc(64, 0) == (0, 507010)
+    assert npu.rt.synchronize_stream(stream) == 507010
+    assert npu.rt.stream_query(stream)[1] == 507010
+    assert npu.rt.record_event(event, stream) == 507010
+    assert npu.rt.stream_wait_event(stream, event) == 507010
+    assert npu.mdl.execute(loaded, dataset, dataset) == 507010
+    assert npu.mdl.execute_async(loaded, dataset, dataset, stream) == 507010
+    assert npu.rt.synchronize_device() == 507010
+    assert npu.rt.create_context(0) == (0, 507010)
+    assert npu.rt.set_device(0) == 507010
+    assert "device 0 is lost" in npu.acl.get_recent_err_msg()
+
+
+def test_losing_a_device_wakes_those_that_wait_for_it(machine: Emulator) -> None:
+    npu = Driver(machine)
+    stream, event = npu.stream(), npu.ok(npu.rt.create_event())
+    npu.hold(stream)
+    npu.ok(npu.rt.record_event(event, stream))
+    codes: dict[str, int] = {}
+
+    def wait(name: str, call: Any, *arguments: int) -> None:
+        npu.rt.set_context(npu.context)
+        codes[name] = call(*arguments)
+
+    threads = [
+        threading.Thread(target=wait, args=("stream", npu.rt.synchronize_stream, stream)),
+        threading.Thread(target=wait, args=("event", npu.rt.synchronize_event, event)),
+    ]
+    for thread in threads:
+        thread.start()
+    while len(machine._process.devices[0].engine.hosts) < 2:  # type: ignore[union-attr]
+        time.sleep(0.001)
+    machine.faults.lose_device(0)
+    for thread in threads:
+        thread.join(5)
+    assert codes == {"stream": 507010, "event": 507010}
+
+
+def test_a_lost_device_is_well_again_after_its_reset(machine: Emulator) -> None:
+    npu = Driver(machine)
+    npu.ok(npu.rt.set_device(0))
+    npu.ok(npu.rt.set_context(npu.context))
+    stream, loaded = npu.stream(), npu.load(doubler())
+    npu.ok(npu.rt.subscribe_report(threading.get_ident(), stream))
+    machine.faults.lose_device(0)
+    assert npu.rt.unsubscribe_report(threading.get_ident(), stream) == 507010
+    assert npu.rt.destroy_stream(stream) == 507010
+    npu.ok(npu.mdl.unload(loaded))
+    assert npu.rt.destroy_context(npu.context) == 507010
+    npu.ok(npu.rt.reset_device(0))
+    assert machine.threads == ()
+    fresh = Driver(machine)
+    x = np.ones((2, 3), np.float32)
+    assert fresh.run(fresh.load(doubler()), [x], [x])[0].sum() == 12
+    assert fresh.rt.process_report(1) == 107012
+
+
+def test_a_device_lost_for_good_stays_lost_and_the_other_one_works(machine: Emulator) -> None:
+    npu = lost(machine, code=507899, recoverable=False)
+    assert npu.rt.destroy_context(npu.context) == 507899
+    assert npu.rt.set_device(0) == 507899
+    assert npu.rt.reset_device(0) == 507899
+    other = Driver(machine, 1)
+    assert other.device(64)
+    assert len(machine.threads) == 2
+
+
+def test_a_device_is_lost_at_its_nth_task(machine: Emulator) -> None:
+    npu = Driver(machine)
+    stream = npu.stream()
+    machine.faults.lose_device(0, at_task=3)
+    a, b = npu.upload(np.ones(4)), npu.upload(np.zeros(4))
+    for _ in range(2):
+        npu.ok(npu.rt.memcpy_async(b, 32, a, 32, 3, stream))
+        npu.ok(npu.rt.synchronize_stream(stream))
+    npu.ok(npu.rt.memcpy_async(b, 32, a, 32, 3, stream))
+    assert npu.rt.synchronize_stream_with_timeout(stream, 5000) == 507010
+
+
+def test_faults_from_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "acl.rt.malloc#2=207001; acl.rt.create_stream#2+=207008, task.execute#1=507015;hang.copy;late.callback=0.01"
+    monkeypatch.setenv("AIOASCEND_EMULATOR_FAULTS", text)
+    emulator = Emulator(Config(memory=1 << 20))
+    emulator.acl.init()
+    npu = Driver(emulator)
+    assert [npu.rt.malloc(64, 0)[1] for _ in range(3)] == [0, 207001, 0]
+    assert [npu.rt.create_stream()[1] for _ in range(3)] == [0, 207008, 207008]
+    emulator.shutdown()
+
+
+@pytest.mark.parametrize("text", ["acl.rt.malloc", "acl.rt.malloc#x=1", "late.callback", "task.walk=1", "!!", "nope=1"])
+def test_a_fault_that_cannot_be_read_is_refused(machine: Emulator, text: str) -> None:
+    with pytest.raises(ValueError, match=r"\S"):
+        machine.faults.parse(text)
