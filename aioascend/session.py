@@ -26,7 +26,7 @@ from .runtime.pipeline import Pipeline
 from .runtime.request import Request
 from .telemetry.statistics import SessionStatistics
 from .ticket import Ticket
-from .waiting import expired, limit_of, run_request, until_taken
+from .waiting import expired, limit_of, prepare_anyio, run_request, until_taken
 
 __all__ = ["Session"]
 
@@ -275,7 +275,10 @@ class Session:
         self.close_sync(drain=kind is None)
 
     def __del__(self) -> None:
-        if getattr(self, "_state", "new") in ("opening", "open") and not (self._core and self._core.forked):
+        if getattr(self, "_state", "new") not in ("opening", "open"):
+            return
+        core = self._core
+        if core is None or not (core.forked or core.abandoned):
             warnings.warn(f"{self!r} was never closed", ResourceWarning, source=self, stacklevel=2)
             self._begin_close(drain=False)
 
@@ -304,6 +307,7 @@ class Session:
 
     def _open(self) -> None:
         # In a thread of its own; the ACL calls happen on the device's control thread.
+        prepare_anyio()
         names = driver.resolve(self._devices)
         if len(names) != 1:
             raise InvalidInput(

@@ -6,6 +6,7 @@ import asyncio
 import math
 
 import anyio
+import anyio.lowlevel
 import numpy as np
 
 from .errors import DeadlineExceeded, InvalidInput
@@ -13,7 +14,7 @@ from .model import Outputs
 from .runtime.pipeline import Pipeline
 from .runtime.request import Request
 
-__all__ = ["expired", "limit_of", "run_request", "until_taken"]
+__all__ = ["expired", "limit_of", "prepare_anyio", "run_request", "until_taken"]
 
 
 async def run_request(pipeline: Pipeline, request: Request, timeout: float | None) -> Outputs:
@@ -23,11 +24,7 @@ async def run_request(pipeline: Pipeline, request: Request, timeout: float | Non
         raise expired(timeout)
     pipeline.submit(request)
     try:
-        if limit is None:
-            await request.done.wait()
-        else:
-            with anyio.move_on_after(limit):
-                await request.done.wait()
+        await request.done.wait(limit)
     finally:
         if not request.done:
             pipeline.abandon(request)
@@ -59,3 +56,8 @@ def limit_of(timeout: float | None) -> float | None:
 def expired(timeout: float | None) -> DeadlineExceeded:
     """The error of a request whose time ran out."""
     return DeadlineExceeded(f"the request was not finished within {timeout} s")
+
+
+def prepare_anyio() -> None:
+    """Have anyio import its asyncio backend now, in a thread that may take the 30 ms, instead of on a caller's loop."""
+    asyncio.run(anyio.lowlevel.checkpoint())

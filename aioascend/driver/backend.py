@@ -150,12 +150,12 @@ def npu_available() -> bool:
 def resolve(devices: str) -> tuple[DeviceName, ...]:
     """The devices meant by `devices`: `"auto"`, `"all"`, a kind, or a name; several names may be joined by commas.
 
-    `"auto"` (or "" when `AIOASCEND_DEVICES` is unset) takes the first NPU where there is one, else the emulator's
-    first device, with one logged warning. Naming a kind never falls back to another. Raises `BackendUnavailable` for
+    `"auto"` means what `AIOASCEND_DEVICES` says; where that is not set it takes the first NPU where there is one, else
+    the emulator's first device, with one logged warning. Naming a kind never falls back to another. Raises `BackendUnavailable` for
     a device that is not there and `InvalidInput` for a text that is no device name.
     """
     global _warned
-    if devices in ("", "auto"):
+    if devices == "auto":
         devices = os.environ.get("AIOASCEND_DEVICES", "").strip() or "auto"
     if devices in ("auto", "all"):
         if npu_available():

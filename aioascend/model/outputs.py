@@ -38,7 +38,10 @@ class Outputs(Sequence[Array]):
                 return self._arrays[self._index[key]]
             except KeyError:
                 raise KeyError(f"no output is named {key!r}; there are {', '.join(self.keys())}") from None
-        return self._arrays[key]
+        try:
+            return self._arrays[key]
+        except IndexError:
+            raise IndexError(f"no output {key}; there are {len(self)}: {', '.join(self.keys())}") from None
 
     def __len__(self) -> int:
         return len(self._arrays)

@@ -64,7 +64,7 @@ class _Callbacks:
         self._driver = driver
         self._context = context
         self._deliver = deliver
-        self._stopping = False
+        self._stopping = threading.Event()
         # process_report returns at once while its thread has no subscription (107012): the gate keeps it from spinning.
         self._gate = threading.Event()
         self._lock = threading.Lock()
@@ -99,7 +99,7 @@ class _Callbacks:
             logger.warning("the report thread of %s has not ended", self._driver.device)
 
     def abandon(self) -> None:
-        self._stopping = True
+        self._stopping.set()
         self._gate.set()
 
     def _run(self) -> None:
@@ -108,11 +108,13 @@ class _Callbacks:
             driver.set_context(self._context)
             while True:
                 self._gate.wait()
-                if self._stopping:
+                if self._stopping.is_set():
                     return
                 try:
                     driver.process_report(_REPORT_MS)
                 except AclError as error:
+                    if self._stopping.is_set():
+                        return
                     logger.warning("%s", error)
                     self._gate.clear()  # a device that is gone: nothing will be reported until a stream is attached
         except Exception:

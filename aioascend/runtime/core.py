@@ -51,6 +51,7 @@ class DeviceCore:
         self.generation = 0
         self.context = 0
         self.forked = False
+        self.abandoned = False
         self._index = name.index
         self._control = ThreadPoolExecutor(1, thread_name_prefix=f"aioascend-control-{self.name}")
         self._copier = ThreadPoolExecutor(1, thread_name_prefix=f"aioascend-copy-{self.name}")
@@ -106,6 +107,7 @@ class DeviceCore:
 
     def abandon(self) -> None:
         """Interpreter exit: let the threads end without another ACL call."""
+        self.abandoned = True
         if self._completion is not None:
             self._completion.abandon()
         loop = self._loop

@@ -104,7 +104,7 @@ class Pipeline:
             self.admission.offer(request, patient=request.patient, pinned=request.pinned is not None)
         except QueueFull as full:
             self.counters.refused += 1
-            after = "" if full.retry_after is None else f"; a place is free in about {full.retry_after * 1e3:.3g} ms"
+            after = "" if full.retry_after is None else f"; a place is free in about {full.retry_after:.3f} s"
             error = Overloaded(
                 f"the queue is full: {full.waiting} requests wait (max_waiting={self._max_waiting}){after}. "
                 "Try again later, raise max_waiting, or use submit or map, which wait for a place",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import os
 import threading
 from concurrent.futures import Future
@@ -51,6 +52,9 @@ def acquire(name: DeviceName) -> tuple[DeviceCore, Future[None]]:
             _former.append(_uses.pop(name))  # those who came for it have yet to leave it
             use = None
         if use is None:
+            # Anew for every device, so that it runs before the exit hooks of whatever the backend has brought.
+            atexit.unregister(_before_exit)
+            atexit.register(_before_exit)
             core = DeviceCore(name, found)
             use = _uses[name] = _Use(name, core, core.control(core.start, _initialise))
         use.users += 1
@@ -122,14 +126,18 @@ def _before_exit() -> None:
 def _in_forked_child() -> None:
     global _lock, _npu_parent
     _lock = threading.RLock()  # another thread of the parent may have held it
-    for use in _uses.values():
+    for use in (*_uses.values(), *_former):
         use.core.forked = True
         _npu_parent = _npu_parent or use.core.driver.backend.kind == "npu"
-    emulated = any(True for acl, _ in _initialised.values())
+        emulator = use.core.driver.backend.emulator
+        if emulator is not None:
+            # Its threads did not survive: the child makes an emulator of its own, and must never run the destructors of
+            # the inherited one, which wait for threads (ONNX Runtime ends the process there).
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(emulator))
     _uses.clear()
+    _former.clear()
     _initialised.clear()
-    if emulated:
-        restore("emulator", None)  # its engine threads did not survive: the child makes an emulator of its own
+    restore("emulator", None)
 
 
 def check_fork(core: DeviceCore) -> None:
@@ -138,5 +146,4 @@ def check_fork(core: DeviceCore) -> None:
         raise ForkedProcess(_FORKED.format(what=core.name))
 
 
-atexit.register(_before_exit)
 os.register_at_fork(after_in_child=_in_forked_child)

@@ -39,15 +39,24 @@ class Signal:
             port.put(_resolve, future)
             touch(port)
 
-    async def wait(self) -> None:
-        """Wait until it is set; may be cancelled at any time."""
+    async def wait(self, timeout: float | None = None) -> None:
+        """Wait until it is set, or for `timeout` seconds; may be cancelled at any time; always lets the loop run."""
         if self._set:
+            await asyncio.sleep(0)
             return
         loop, port = current_port()
         future = loop.create_future()
         self._waiters.append((port, future))
-        if not self._set:
+        if bool(self):
+            await asyncio.sleep(0)
+        elif timeout is None:
             await future
+        else:
+            timer = loop.call_later(timeout, _resolve, future)
+            try:
+                await future
+            finally:
+                timer.cancel()
 
     def wait_blocking(self, timeout: float | None = None) -> bool:
         """Block the calling thread until it is set; False on timeout (seconds)."""
