@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 
 from ..errors import AclError, DeviceLost, ExecutionFailed, OutOfMemory
 from . import codes
-from .backend import Backend
+from .backends import Backend
 from .constants import CallbackBlockType, EventFlag, EventRecordedStatus, MallocPolicy, MemcpyKind, StreamStatus
 
 BAD_ALLOC = 200000

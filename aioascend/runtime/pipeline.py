@@ -47,8 +47,8 @@ class Pipeline:
         self._max_waiting = max_waiting
         self._closing: str | None = None
         self._on_idle: Callable[[], None] | None = None
-        # At least two, the double buffer: one is filled while the device reads the other. With one a place, the pipeline
-        # fills at once after a pause, although that a copy has been read is only noticed when a run ends.
+        # At least two, the double buffer: one is filled while the device reads the other. With one for each place the
+        # pipeline fills at once after a pause; that a copy has been read is only noticed when a run ends.
         staging = max(2, len(models) * depth)
         outlets = depth + 1  # one more than can run: results are copied out while a full set runs
         self.admission: Admission[Request] = Admission(

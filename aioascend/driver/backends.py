@@ -151,8 +151,8 @@ def resolve(devices: str) -> tuple[DeviceName, ...]:
     """The devices meant by `devices`: `"auto"`, `"all"`, a kind, or a name; several names may be joined by commas.
 
     `"auto"` means what `AIOASCEND_DEVICES` says; where that is not set it takes the first NPU where there is one, else
-    the emulator's first device, with one logged warning. Naming a kind never falls back to another. Raises `BackendUnavailable` for
-    a device that is not there and `InvalidInput` for a text that is no device name.
+    the emulator's first device, with one logged warning. Naming a kind never falls back to another. Raises
+    `BackendUnavailable` for a device that is not there and `InvalidInput` for a text that is no device name.
     """
     global _warned
     if devices == "auto":
