@@ -16,6 +16,7 @@ from typing import Any
 from .acl_dataset import DatasetCalls
 from .acl_mdl import ModelCalls
 from .acl_mdl_desc import DescriptionCalls
+from .acl_mdl_gears import GearCalls
 from .acl_rt_device import DeviceCalls
 from .acl_rt_event import EventCalls
 from .acl_rt_memory import MemoryCalls
@@ -24,13 +25,14 @@ from .acl_rt_stream import StreamCalls
 from .acl_top import TopCalls
 from .acl_util import UtilCalls
 from .args import Failure, Spec, export
-from .compile import CompileError, compile_model
+from .compile import compile_model
 from .config import Config
 from .faults import Faults
 from .model import session_options
 from .offline import from_bytes, from_path
 from .process import Process
 from .profile import Profile
+from .shapes import CompileError
 
 __all__ = ["CompileError", "Config", "Emulator", "Faults", "Profile", "session_options"]
 
@@ -69,11 +71,14 @@ class Emulator:
         shapes: Mapping[str, Sequence[int]] | None = None,
         examples: Mapping[str, Any] | None = None,
         output_shapes: Mapping[str, Sequence[int]] | None = None,
+        gears: Mapping[str, Any] | None = None,
     ) -> bytes:
         """Fix the dynamic axes of an .onnx (path or bytes) and return an offline model for ``acl.mdl.load_from_mem``.
 
         `shapes` fixes inputs, `examples` are values for the runs that find output shapes which inference cannot,
-        `output_shapes` wins over both. `CompileError` says what is missing or wrong.
+        `output_shapes` wins over both. `gears` (``{"batch": [1, 2, 4]}``, ``{"hw": [[h, w], ...]}`` or ``{"dims":
+        [[...], ...]}``) makes a model with gears of what `shapes` leaves open as -1. `CompileError` says what is
+        missing or wrong.
         """
         options = self._process.run_options
         mine: list[Any] = []
@@ -84,7 +89,7 @@ class Emulator:
 
         try:
             source = from_path(model) if isinstance(model, str) else from_bytes(model)
-            return compile_model(source, self.config, shapes, examples, output_shapes, running)
+            return compile_model(source, self.config, shapes, examples, output_shapes, gears, running)
         except Failure as failure:
             raise CompileError(failure.text) from None
         finally:
@@ -110,6 +115,7 @@ def _build(process: Process) -> ModuleType:
     top = TopCalls(process)
     datasets = DatasetCalls(process, top)
     models = ModelCalls(process, datasets)
+    descriptions = DescriptionCalls(process, models)
     groups: tuple[tuple[ModuleType, object], ...] = (
         (acl, top),
         (rt, DeviceCalls(process)),
@@ -118,7 +124,8 @@ def _build(process: Process) -> ModuleType:
         (rt, MemoryCalls(process)),
         (rt, ReportCalls(process)),
         (mdl, models),
-        (mdl, DescriptionCalls(process, models)),
+        (mdl, descriptions),
+        (mdl, GearCalls(process, descriptions, datasets)),
         (mdl, datasets),
         (util, UtilCalls(process)),
     )

@@ -82,7 +82,7 @@ class ModelCalls:
         network = self.network(source)
         if self._profile is not None:
             self._profile.spend(self._profile.load(network.weight_size) - (perf_counter() - start))
-        wanted_work, wanted_weight = sizes(network.weight_size, network.inputs, network.outputs)
+        wanted_work, wanted_weight = sizes(network)
         borrowed, blocks = [], []
         memory = context.device.memory
         try:
@@ -143,13 +143,7 @@ class ModelCalls:
         return self._query(self._memory(address, size))
 
     def _query(self, source: Source) -> tuple[int, int, int]:
-        inputs, outputs = self.signature(source)
-        return (*sizes(len(source.data), inputs, outputs), codes.SUCCESS)
-
-    def signature(self, source: Source) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """Inputs and outputs; a plain .onnx has to be opened for its outputs, an offline model only read."""
-        network = self.network(source)
-        return network.inputs, network.outputs
+        return (*sizes(self.network(source)), codes.SUCCESS)
 
     @call("I")
     def unload(self, model: int) -> int:
@@ -200,10 +194,14 @@ class ModelCalls:
             raise Failure(codes.MODEL_CONTEXT, f"model {number} was loaded in another context")
         if network is None:
             raise Failure(codes.GE_MODEL_ID_INVALID, f"model {number} was unloaded")
+        signature, gear = network.signature, model.gear
+        wanted, results = signature.inputs, signature.outputs
+        if gear is not None:
+            wanted, results = (*gear.inputs, wanted[-1]), gear.outputs
         addresses: list[int] = []
         blocks = list(model.borrowed)
-        self._collect(number, network.inputs, inputs, codes.MODEL_INPUT_NOT_MATCH, addresses, blocks)
-        self._collect(number, network.outputs, outputs, codes.MODEL_OUTPUT_NOT_MATCH, addresses, blocks)
+        self._collect(number, wanted, inputs, codes.MODEL_INPUT_NOT_MATCH, addresses, blocks)
+        self._collect(number, results, outputs, codes.MODEL_OUTPUT_NOT_MATCH, addresses, blocks)
         lane = context.device.running().model.compute
         return Execute(lane, model, tuple(addresses), tuple(blocks), self._profile)
 

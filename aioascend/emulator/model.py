@@ -11,6 +11,7 @@ from . import codes, onnx_wire
 from .args import Failure
 from .config import Config
 from .device_model import ComputeUnit, DeviceModel, Fault, Lane, Work
+from .gears import Gear, Signature
 from .memory import Block, move
 from .offline import ModelFile, Source
 from .profile import Profile
@@ -89,49 +90,56 @@ class Network:
     programs use the same few buffers again and again.
     """
 
-    def __init__(
-        self, session: Any, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...], weight: int, name: str
-    ) -> None:
+    def __init__(self, session: Any, signature: Signature, weight: int, name: str) -> None:
         self.name = name
         self.session = session
         self._run, self._native = _native_run(session)
-        self.inputs = inputs
-        self.outputs = outputs
+        self.signature = signature
         self.weight_size = weight
         # ORT leaves an output alone that is an input under the same name
-        names = [tensor.name for tensor in inputs]
+        names = [tensor.name for tensor in signature.inputs]
         self._passed = [
-            (names.index(tensor.name), len(names) + position, tensor.nbytes)
-            for position, tensor in enumerate(outputs)
+            (names.index(tensor.name), len(names) + position, position)
+            for position, tensor in enumerate(signature.outputs)
             if tensor.name in names
         ]
         self.options = onnxruntime().RunOptions()
-        self._bindings: OrderedDict[tuple[int, ...], Any] = OrderedDict()
+        self._bindings: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
 
     def run(self, addresses: tuple[int, ...]) -> str | None:
         """Run on these addresses (inputs, then outputs); the reason when it fails."""
+        signature = self.signature
+        inputs, outputs, key = signature.inputs, signature.outputs, addresses
+        gears = signature.gears
+        if gears is not None:
+            gear = gears.at(addresses[len(inputs) - 1])
+            if gear is None:
+                return "its ascend_mbatch_shape_data holds no gear of the model: none was set for this dataset"
+            inputs, outputs, key = gear.inputs, gear.outputs, (*addresses, *gear.values)
         try:
-            binding = self._bindings.get(addresses)
+            binding = self._bindings.get(key)
             if binding is None:
-                binding = self._bind(addresses)
+                binding = self._bind(key, addresses, inputs, outputs)
             self._run(binding, self.options)
-            for source, destination, size in self._passed:
-                move(addresses[destination], addresses[source], size)
+            for source, destination, position in self._passed:
+                move(addresses[destination], addresses[source], outputs[position].nbytes)
         except Exception as error:
             return first_lines(error)
         return None
 
-    def _bind(self, addresses: tuple[int, ...]) -> Any:
+    def _bind(
+        self, key: tuple[int, ...], addresses: tuple[int, ...], inputs: Sequence[Tensor], outputs: Sequence[Tensor]
+    ) -> Any:
         binding = self.session.io_binding()
-        for tensor, address in zip(self.inputs, addresses, strict=False):
+        for tensor, address in zip(inputs, addresses, strict=False):
             binding.bind_input(tensor.name, "cpu", 0, tensor.type.onnx, list(tensor.shape), address)
-        for tensor, address in zip(self.outputs, addresses[len(self.inputs) :], strict=True):
+        for tensor, address in zip(outputs, addresses[len(self.signature.inputs) :], strict=True):
             binding.bind_output(tensor.name, "cpu", 0, tensor.type.onnx, list(tensor.shape), address)
         if len(self._bindings) >= _BINDINGS:
             self._bindings.popitem(last=False)
         # what ORT's own object is called inside the public one
         native = getattr(binding, "_iobinding", binding) if self._native else binding
-        self._bindings[addresses] = native
+        self._bindings[key] = native
         return native
 
     def terminate(self) -> None:
@@ -149,10 +157,10 @@ def _native_run(session: Any) -> tuple[Any, bool]:
     return (session.run_with_iobinding, False) if run is None else (run, True)
 
 
-def sizes(data_size: int, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> tuple[int, int]:
+def sizes(network: Network) -> tuple[int, int]:
     """(work, weight) bytes of device memory; an estimate, steady for one model: room for the tensors, and the file."""
-    tensors = sum(tensor.nbytes for tensor in (*inputs, *outputs))
-    return -(-(2 * tensors + 4096) // 512) * 512, -(-data_size // 512) * 512
+    tensors = sum(tensor.nbytes for tensor in (*network.signature.inputs, *network.signature.outputs))
+    return -(-(2 * tensors + 4096) // 512) * 512, -(-network.weight_size // 512) * 512
 
 
 def output_tensors(session: Any, shapes: dict[str, tuple[int, ...]]) -> tuple[Tensor, ...]:
@@ -178,7 +186,7 @@ def output_tensors(session: Any, shapes: dict[str, tuple[int, ...]]) -> tuple[Te
 class Model(ComputeUnit):
     """A network under a model id: loaded in one context, with its device memory."""
 
-    __slots__ = ("blocks", "borrowed", "context", "id", "network", "queued")
+    __slots__ = ("blocks", "borrowed", "context", "gear", "id", "network", "queued")
 
     def __init__(
         self, number: int, context: Any, network: Network, blocks: list[Block], borrowed: tuple[Block, ...]
@@ -190,6 +198,8 @@ class Model(ComputeUnit):
         self.blocks = blocks
         self.borrowed = borrowed
         self.queued = 0
+        # the one set last, for whichever dataset: a property of the model, as on hardware
+        self.gear: Gear | None = None
 
 
 class Execute(Work):

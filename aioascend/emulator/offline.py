@@ -36,6 +36,7 @@ class Source:
     path: str | None
     inputs: dict[str, tuple[int, ...]] | None = None
     outputs: dict[str, tuple[int, ...]] | None = None
+    gears: dict[str, Any] | None = None
     keep: list[Any] = field(default_factory=list)
 
     @property
@@ -93,24 +94,37 @@ def _opened(source: Source) -> Source:
         inputs = {str(name): tuple(int(size) for size in shape) for name, shape in header["inputs"].items()}
         outputs = {str(name): tuple(int(size) for size in shape) for name, shape in header["outputs"].items()}
         path, size, stamp = header["path"], int(header["size"]), header["mtime_ns"]
+        gears = header.get("gears")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Failure(codes.MODEL_MISSING_ATTR, f"{source.where} is a damaged offline model: {error!r}") from None
     if path is None:
         if len(data) - at - length != size:
             raise Failure(codes.MODEL_SIZE_INVALID, f"{source.where} is a truncated offline model")
-        return Source(data[at + length :], None, inputs, outputs, [source])
+        return Source(data[at + length :], None, inputs, outputs, gears, [source])
     model = from_path(str(path))
     status = os.stat(path)
     if status.st_size != size or status.st_mtime_ns != stamp:
         raise Failure(codes.READ_MODEL_FAILURE, f"{path!r} has changed since it was compiled")
-    return Source(model.data, model.path, inputs, outputs, [model])
+    return Source(model.data, model.path, inputs, outputs, gears, [model])
 
 
-def write_offline(source: Source, inputs: dict[str, tuple[int, ...]], outputs: dict[str, tuple[int, ...]]) -> bytes:
+def write_offline(
+    source: Source,
+    inputs: dict[str, tuple[int, ...]],
+    outputs: dict[str, tuple[int, ...]],
+    gears: dict[str, Any] | None = None,
+) -> bytes:
     """The bytes of the offline model."""
     stamp = os.stat(source.path).st_mtime_ns if source.path is not None else None
     header = json.dumps(
-        {"path": source.path, "size": len(source.data), "mtime_ns": stamp, "inputs": inputs, "outputs": outputs}
+        {
+            "path": source.path,
+            "size": len(source.data),
+            "mtime_ns": stamp,
+            "inputs": inputs,
+            "outputs": outputs,
+            "gears": gears,
+        }
     ).encode()
     head = MAGIC + len(header).to_bytes(8, "little") + header
     if source.path is not None:

@@ -1,8 +1,8 @@
 """The few fields of an ONNX file that the emulator needs, read and patched at the level of protobuf's wire format.
 
 Only tags and lengths are looked at, and no length is trusted: a truncated or foreign file raises `WireError`. Weights
-are skipped, never copied. Field numbers are those of onnx.proto: ModelProto.graph 7, GraphProto.name 2, .initializer 5,
-.input 11, .output 12, ValueInfoProto.name 1 and .type 2, TypeProto.tensor_type 1,
+are skipped, never copied. Field numbers are those of onnx.proto: ModelProto.graph 7 and .metadata_props 14,
+GraphProto.name 2, .initializer 5, .input 11, .output 12, ValueInfoProto.name 1 and .type 2, TypeProto.tensor_type 1,
 TypeProto.Tensor.elem_type 1 and .shape 2, TensorShapeProto.dim 1, Dimension.dim_value 1 and .dim_param 2,
 TensorProto.name 8, .data_location 14.
 """
@@ -56,6 +56,7 @@ class Graph:
     outputs: tuple[TensorInput, ...]
     external_data: bool
     name: str
+    metadata: dict[str, str]
     at: int
     start: int
     end: int
@@ -165,9 +166,13 @@ def _value_info(data: Buffer, outer: Field) -> TensorInput:
 def read(data: Buffer) -> Graph:
     """The inputs (without those that have an initializer) and outputs of the model in `data`."""
     graph: Field | None = None
+    metadata: dict[str, str] = {}
     for field in fields(data, 0, len(data)):
         if field.number == 7:
             graph = field
+        elif field.number == 14:
+            entry = {part.number: _text(data, part) for part in fields(data, *_message(field)) if part.kind == _BYTES}
+            metadata[entry.get(1, "")] = entry.get(2, "")
     if graph is None:
         raise WireError("there is no graph in it")
     inputs: list[TensorInput] = []
@@ -191,7 +196,7 @@ def read(data: Buffer) -> Graph:
     real = tuple(entry for entry in inputs if entry.name not in initializers)
     if not outputs:
         raise WireError("its graph has no outputs")
-    return Graph(real, tuple(outputs), external, name, graph.at, graph.start, graph.end)
+    return Graph(real, tuple(outputs), external, name, metadata, graph.at, graph.start, graph.end)
 
 
 def encode_varint(value: int) -> bytes:
