@@ -40,8 +40,8 @@ def compile_model(
     if gears is None:
         inputs = fixed_inputs(graph.inputs, shapes or {})
         feeds = checked_examples(inputs, examples or {})
-        session = fixed_session(source, graph, inputs, config)
-        outputs = final_outputs(session, inputs, feeds, dict(output_shapes or {}), running)
+        session, refused = fixed_session(source, graph, inputs, config)
+        outputs = final_outputs(session, inputs, feeds, dict(output_shapes or {}), running, refused)
         return offline.write_offline(source, _by_name(inputs), _by_name(outputs))
     if unknown or examples or output_shapes:
         raise CompileError("with gears= only shapes= of the model's own inputs can be given", unknown)
@@ -93,7 +93,9 @@ def read_graph(source: Source) -> onnx_wire.Graph:
         raise Failure(codes.PARSE_MODEL, f"{source.where} is not an ONNX model, or is damaged: {error}") from None
 
 
-def fixed_session(source: Source, graph: onnx_wire.Graph, inputs: Sequence[Tensor], config: Config) -> Any:
+def fixed_session(
+    source: Source, graph: onnx_wire.Graph, inputs: Sequence[Tensor], config: Config
+) -> tuple[Any, str | None]:
     """An ORT session of the model with its inputs fixed; ORT's refusals become `CompileError`."""
     try:
         return session_of(source, graph, inputs, config)
@@ -103,8 +105,12 @@ def fixed_session(source: Source, graph: onnx_wire.Graph, inputs: Sequence[Tenso
         raise CompileError(f"ONNX Runtime refuses {source.where}: {first_lines(error)}") from None
 
 
-def session_of(source: Source, graph: onnx_wire.Graph, inputs: Sequence[Tensor], config: Config) -> Any:
+def session_of(
+    source: Source, graph: onnx_wire.Graph, inputs: Sequence[Tensor], config: Config
+) -> tuple[Any, str | None]:
     """An ORT session with the inputs' axes fixed in the graph, or left open where only that loads; ORT's errors pass.
+
+    The second value says why ORT refused the fixed axes, if it did.
 
     Static shapes also reach branches of an ``If`` that never run and may make no sense there (the speech model
     silero-vad: its 8 kHz branch at the length of a 16 kHz chunk), and ORT then refuses the whole model. The axes are
@@ -112,14 +118,14 @@ def session_of(source: Source, graph: onnx_wire.Graph, inputs: Sequence[Tensor],
     """
     pieces = patched(source, graph, inputs)
     try:
-        return open_session(source, pieces, config, graph.external_data)
+        return open_session(source, pieces, config, graph.external_data), None
     except Failure:
         raise
     except Exception as refused:
         if len(pieces) == 1 and pieces[0] is source.data:
             raise
         try:
-            return open_session(source, [source.data], config, graph.external_data)
+            return open_session(source, [source.data], config, graph.external_data), first_lines(refused)
         except Exception:
             raise refused from None
 
@@ -139,8 +145,12 @@ def final_outputs(
     feeds: Mapping[str, numpy.ndarray[Any, Any]],
     given: dict[str, Sequence[int]],
     running: Callable[[Any], None],
+    refused: str | None = None,
 ) -> tuple[Tensor, ...]:
-    """Every output with its final shape: `given` first, then ORT's shape inference, then runs on example values."""
+    """Every output with its final shape: `given` first, then ORT's shape inference, then runs on example values.
+
+    `refused`: ORT does not take the input shapes as a whole (`session_of`); then a run must show that they work.
+    """
     entries = session.get_outputs()
     wrong = [entry for entry in entries if from_ort_type(entry.type) is None]
     if wrong:
@@ -161,12 +171,12 @@ def final_outputs(
     missing = []
     for entry in entries:
         if entry.name not in shapes:
-            if all(isinstance(size, int) for size in entry.shape):
+            if refused is None and all(isinstance(size, int) for size in entry.shape):
                 shapes[entry.name] = tuple(entry.shape)
             else:
                 missing.append(entry.name)
     if missing:
-        seen = example_runs(session, inputs, feeds, running)
+        seen = example_runs(session, inputs, feeds, running, refused)
         varying = [name for name in missing if len({run[name] for run in seen}) > 1]
         if varying:
             told = "; ".join(f"{name!r}: {sorted({run[name] for run in seen})}" for name in varying)
@@ -201,7 +211,7 @@ def load_network(source: Source, config: Config, running: Callable[[Any], None])
     except CompileError as error:
         raise Failure(codes.GE_SHAPE_INVALID, str(error)) from None
     try:
-        session = session_of(source, graph, inputs, config)
+        session, _ = session_of(source, graph, inputs, config)
     except Failure:
         raise
     except Exception as error:

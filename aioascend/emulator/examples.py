@@ -68,6 +68,7 @@ def example_runs(
     inputs: Sequence[Tensor],
     feeds: Mapping[str, numpy.ndarray[Any, Any]],
     running: Callable[[Any], None],
+    refused: str | None = None,
 ) -> list[dict[str, tuple[int, ...]]]:
     """Output shapes of the runs that succeeded: zeros, ones, one seeded random draw for the inputs not in `feeds`."""
     free = [one for one in inputs if one.name not in feeds]
@@ -84,6 +85,13 @@ def example_runs(
     suspects = _suspects(free, reasons)
     likely = f"input {quoted(suspects)} probably needs" if suspects else "the model may need"
     names = suspects or [one.name for one in inputs]
+    if refused is not None:
+        raise CompileError(
+            f"ONNX Runtime refuses the model with the shapes { ({one.name: one.shape for one in inputs}) }: {refused}. "
+            f"Runs on made-up values failed too ({reasons[0]}); if the shapes are right, {likely} "
+            f"examples={{{quoted(names[:1])}: ...}}",
+            names,
+        )
     raise CompileError(
         f"the shapes of the outputs can be found only by a run, and every run on made-up values failed: {likely} "
         f"examples={{{quoted(names[:1])}: ...}}, or give output_shapes={{...}}. ONNX Runtime said: {reasons[0]}",

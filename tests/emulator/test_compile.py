@@ -216,8 +216,27 @@ def test_shapes_that_the_model_cannot_take_are_refused_with_ort_s_reason(machine
         [tensor("y", ("N", 2))],
         {"w": np.ones((4, 2), np.float32)},
     )
-    with pytest.raises(CompileError, match="MatMul"):
+    with pytest.raises(CompileError, match=r"refuses the model with the shapes \{'x': \(1, 5\)\}.*MatMul"):
         machine.compile(content, shapes={"x": (1, 5)})
+
+
+def test_a_branch_that_fixed_shapes_make_impossible_does_not_matter_if_it_never_runs(npu: Driver) -> None:
+    branches = [
+        helper.make_graph(
+            [node("MatMul", ["x", weight], [f"out_{weight}"])], weight, [], [tensor(f"out_{weight}", None)]
+        )
+        for weight in ("w4", "w8")
+    ]
+    content = model(
+        [node("If", ["flag"], ["y"], then_branch=branches[0], else_branch=branches[1])],
+        [tensor("flag", (), TensorProto.BOOL), tensor("x", (None, None))],
+        [tensor("y", (None, None))],
+        {"w4": np.ones((4, 2), np.float32), "w8": np.ones((8, 3), np.float32)},
+    )
+    compiled = npu.emulator.compile(content, shapes={"x": (1, 4)})
+    assert shapes_of(npu, compiled)[1] == [[1, 2]]
+    x, y = np.ones((1, 4), np.float32), np.zeros((1, 2), np.float32)
+    assert npu.run(npu.load(compiled), [np.array(True), x], [y])[0].tolist() == [[4, 4]]
 
 
 def test_a_compiled_path_is_small_and_notices_a_changed_file(npu: Driver, tmp_path: Path) -> None:
