@@ -13,15 +13,20 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
+from .acl_absent import MediaCalls, ProfilingCalls, refuse
 from .acl_dataset import DatasetCalls
 from .acl_mdl import ModelCalls
 from .acl_mdl_desc import DescriptionCalls
 from .acl_mdl_gears import GearCalls
+from .acl_mdl_more import MoreModelCalls
+from .acl_op import OpCalls
 from .acl_rt_device import DeviceCalls
 from .acl_rt_event import EventCalls
 from .acl_rt_memory import MemoryCalls
+from .acl_rt_more import MoreCalls
 from .acl_rt_report import ReportCalls
 from .acl_rt_stream import StreamCalls
+from .acl_tensor import TensorCalls
 from .acl_top import TopCalls
 from .acl_util import UtilCalls
 from .args import Failure, Spec, export
@@ -35,6 +40,8 @@ from .profile import Profile
 from .shapes import CompileError
 
 __all__ = ["CompileError", "Config", "Emulator", "Faults", "Profile", "session_options"]
+
+_SUBMODULES = ("rt", "mdl", "util", "op", "media", "blas", "prof", "himpi", "fv")
 
 _alive: weakref.WeakSet[Process] = weakref.WeakSet()
 
@@ -53,6 +60,11 @@ class Emulator:
         asked = os.environ.get("AIOASCEND_EMULATOR_FAULTS")
         if asked:
             self.faults.parse(asked)
+
+    @property
+    def modules(self) -> dict[str, ModuleType]:
+        """`acl` and its submodules by the names that ``sys.modules`` has for pyACL."""
+        return {"acl": self.acl, **{f"acl.{name}": getattr(self.acl, name) for name in _SUBMODULES}}
 
     @property
     def faults(self) -> Faults:
@@ -110,10 +122,15 @@ def _exported(process: Process, where: str, method: Any) -> Any:
 
 
 def _build(process: Process) -> ModuleType:
-    acl, rt, mdl, util = (ModuleType(name) for name in ("acl", "acl.rt", "acl.mdl", "acl.util"))
-    acl.rt, acl.mdl, acl.util = rt, mdl, util  # type: ignore[attr-defined]
+    acl = ModuleType("acl")
+    parts = {name: ModuleType(f"acl.{name}") for name in _SUBMODULES}
+    for name, module in parts.items():
+        setattr(acl, name, module)
+    rt, mdl, util = parts["rt"], parts["mdl"], parts["util"]
     top = TopCalls(process)
     datasets = DatasetCalls(process, top)
+    tensors = TensorCalls(process)
+    memory = MemoryCalls(process)
     models = ModelCalls(process, datasets)
     descriptions = DescriptionCalls(process, models)
     groups: tuple[tuple[ModuleType, object], ...] = (
@@ -121,12 +138,18 @@ def _build(process: Process) -> ModuleType:
         (rt, DeviceCalls(process)),
         (rt, StreamCalls(process)),
         (rt, EventCalls(process)),
-        (rt, MemoryCalls(process)),
+        (rt, memory),
+        (rt, MoreCalls(process)),
         (rt, ReportCalls(process)),
         (mdl, models),
         (mdl, descriptions),
         (mdl, GearCalls(process, descriptions, datasets)),
         (mdl, datasets),
+        (mdl, MoreModelCalls(process, models, datasets, tensors)),
+        (acl, tensors),
+        (parts["op"], OpCalls(process, top, tensors)),
+        (parts["prof"], ProfilingCalls(process)),
+        (parts["media"], MediaCalls(memory)),
         (util, UtilCalls(process)),
     )
     for module, group in groups:
@@ -134,6 +157,8 @@ def _build(process: Process) -> ModuleType:
             method = getattr(group, name)
             if isinstance(getattr(method, "__acl__", None), Spec):
                 setattr(module, name, _exported(process, f"{module.__name__}.{name}", method))
+    for name in ("media", "blas", "himpi", "fv"):
+        refuse(parts[name])
     if not process.config.ex_events:
         del rt.create_event_ex_with_flag
     return acl

@@ -12,6 +12,7 @@ from __future__ import annotations
 import _thread
 import os
 import threading
+import traceback
 from collections.abc import Callable
 from time import perf_counter
 
@@ -72,6 +73,7 @@ class Engine:
         # set by whoever injects faults: a code that a task fails with, -1 if it never ends
         self.sabotage: Callable[[Work], int | None] | None = None
         self.hosts: set[HostWaiter] = set()
+        self.on_fault: Callable[[Work, Fault], None] | None = None
         self._expected = False
         self._parked: list[_thread.LockType] = []
         # the deadline that a parked thread wakes up for by itself
@@ -147,14 +149,20 @@ class Engine:
                     self._expected = False
                     self._park(gate)
                 elif work.inline:
-                    self._finish(work, self._run(work))
+                    fault = self._run(work)
+                    if fault is not None:
+                        self._leave()
+                        try:
+                            self._tell(work, fault)
+                        finally:
+                            lock.acquire()
+                    self._finish(work, fault)
                 else:
-                    self._expected = False
-                    if model.ready or (model.deadlines and self._alarm is None):
-                        self.kick()
-                    lock.release()
+                    self._leave()
                     try:
                         fault = self._run(work)
+                        if fault is not None:
+                            self._tell(work, fault)
                     finally:
                         lock.acquire()
                     self._finish(work, fault)
@@ -185,6 +193,21 @@ class Engine:
                 else:
                     # kicked between the time-out and here
                     gate.acquire()
+
+    def _leave(self) -> None:
+        """Release the lock for something long; if there is more to do, another thread takes over."""
+        self._expected = False
+        if self.model.ready or (self.model.deadlines and self._alarm is None):
+            self.kick()
+        self.lock.release()
+
+    def _tell(self, work: Work, fault: Fault) -> None:
+        """Tell the program about a failed task. The lock is not held: its function may call anything."""
+        if self.on_fault is not None and fault is not _HUNG:
+            try:
+                self.on_fault(work, fault)
+            except Exception:
+                traceback.print_exc()
 
     def _finish(self, work: Work, fault: Fault | None) -> None:
         if fault is _HUNG:

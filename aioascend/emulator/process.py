@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import os
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from . import codes
 from .args import Failure
 from .config import Config
-from .device_model import Event, ReportQueue, Stream
+from .device_model import Event, Fault, ReportQueue, Stream, Work
 from .engine import Engine
 from .faults import Faults
 from .memory import Block, Blocks, DeviceMemory
@@ -107,6 +108,8 @@ class Process:
         self.report_devices: dict[int, Device] = {}
         self.run_options: list[Any] = []
         self.faults = Faults(self.lose_device)
+        self.on_exception: Callable[[int], Any] | None = None
+        self.exceptions: dict[int, dict[str, int]] = {}
         self._handles = itertools.count(_FIRST_HANDLE, _HANDLE_STEP)
         self.new_handle = self._handles.__next__
 
@@ -307,6 +310,25 @@ class Process:
         index, faults = device.index, self.faults
         engine.sabotage = lambda work: faults.on_task(work.kind, index)
         engine.model.lateness = faults.on_callback
+        engine.on_fault = lambda work, fault: self._report_exception(device, work, fault)
+
+    def _report_exception(self, device: Device, work: Work, fault: Fault) -> None:
+        """Tell the program's exception callback about a failed task, on the thread that ran it."""
+        function, stream = self.on_exception, work.stream
+        if function is None or stream is None:
+            return
+        handle = self.new_handle()
+        self.exceptions[handle] = {
+            "task": stream.completed + 1,
+            "stream": (stream.handle >> 6) & 0x7FFFFFFF,
+            "device": device.index,
+            "code": fault.code,
+        }
+        try:
+            function(handle)
+        finally:
+            # the handle is valid during the call only
+            del self.exceptions[handle]
 
     def lose_device(self, index: int, code: int, recoverable: bool) -> None:
         """The device stops answering: threads that wait for it get `code`, as does every call from now on."""
