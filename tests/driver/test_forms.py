@@ -231,7 +231,10 @@ def test_a_planted_reach_around_the_driver_is_found(text: str) -> None:
     assert len(check_outside(text)) == 1
 
 
-@pytest.mark.parametrize("text", ["from .driver import acl_error", "'acl.rt.malloc failed'", "x.aclose()", "acl = 1"])
+@pytest.mark.parametrize(
+    "text",
+    ["from .driver import acl_error", "'acl.rt.malloc failed'", "x.aclose()", "acl = 1", "types.ModuleType('acl')"],
+)
 def test_what_only_sounds_like_pyacl_is_let_alone(text: str) -> None:
     assert check_outside(text) == []
 
