@@ -30,6 +30,7 @@ from .waiting import expired, limit_of, prepare_anyio, run_request, until_taken
 
 __all__ = ["Session"]
 
+Model = str | os.PathLike[str] | bytes | bytearray | memoryview
 State = Literal["new", "opening", "open", "closing", "closed"]
 
 
@@ -54,7 +55,7 @@ class Session:
 
     def __init__(
         self,
-        model: str | os.PathLike[str] | bytes | bytearray | memoryview,
+        model: Model,
         *,
         devices: str | Sequence[str] = "auto",
         shapes: Mapping[str, Sequence[int]] | None = None,
@@ -99,6 +100,7 @@ class Session:
         """
         pipeline = self._usable()
         request = Request(self._checked(pipeline, inputs), patient=False)
+        del inputs  # an exception that is kept must not keep the arrays
         return await run_request(pipeline, request, timeout)
 
     async def submit(self, inputs: Any) -> Ticket:
@@ -109,6 +111,7 @@ class Session:
         """
         pipeline = self._usable()
         request = Request(self._checked(pipeline, inputs), patient=True)
+        del inputs
         pipeline.submit(request)
         try:
             await request.taken.wait()
@@ -146,6 +149,7 @@ class Session:
         pipeline = self._usable()
         limit = limit_of(timeout)
         request = Request(self._checked(pipeline, inputs), patient=False)
+        del inputs
         if limit is not None and limit <= 0:
             raise expired(timeout)
         pipeline.submit(request)
@@ -279,8 +283,9 @@ class Session:
             return
         core = self._core
         if core is None or not (core.forked or core.abandoned):
-            warnings.warn(f"{self!r} was never closed", ResourceWarning, source=self, stacklevel=2)
-            self._begin_close(drain=False)
+            text = f"{self!r} was never closed"
+            self._begin_close(drain=False)  # first: warnings may be errors
+            warnings.warn(text, ResourceWarning, source=self, stacklevel=2)
 
     def _begin_open(self) -> tuple[Future[None], bool]:
         with self._lock:
@@ -318,24 +323,16 @@ class Session:
         self._core = core
         try:
             started.result()
-            core.control(self._load, core).result()
+            load = core.control(
+                _load, core, self._model, self._options, self._instances, self._depth, self._max_waiting
+            )
+            self._pipeline, self._models = load.result()
         except BaseException:
             process.leave(core)
             raise
         with self._lock:
             if self._state == "opening":
                 self._state = "open"
-
-    def _load(self, core: DeviceCore) -> None:
-        with ExitStack() as stack:
-            source = open_source(self._model)
-            models = load_models(core.driver, source, self._options, self._instances)
-            for model in models:
-                stack.callback(quietly, model.unload)
-            pipeline = Pipeline(core, models, depth=self._depth, max_waiting=self._max_waiting)
-            stack.callback(pipeline.close)
-            self._models = stack.pop_all()
-            self._pipeline = pipeline
 
     def _close(self, opened: Future[None], drain: bool) -> None:
         # In a thread of its own.
@@ -386,6 +383,19 @@ class Session:
     def _zeros(self) -> dict[str, Any]:
         examples = self._options.examples
         return {spec.name: examples.get(spec.name, np.zeros(spec.shape, spec.dtype)) for spec in self.inputs}
+
+
+def _load(
+    core: DeviceCore, model: Model, options: ShapeOptions, instances: int, depth: int, max_waiting: int
+) -> tuple[Pipeline, ExitStack]:
+    """Load the model and build its pipeline, with the stack that undoes both; control thread."""
+    with ExitStack() as stack:
+        models = load_models(core.driver, open_source(model), options, instances)
+        for one in models:
+            stack.callback(quietly, one.unload)
+        pipeline = Pipeline(core, models, depth=depth, max_waiting=max_waiting)
+        stack.callback(pipeline.close)
+        return pipeline, stack.pop_all()
 
 
 def _count(argument: str, value: int, least: int) -> int:

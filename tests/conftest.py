@@ -97,20 +97,22 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     are warnings, which are errors here.
     """
     complaints = _Complaints()
+    before = set(threading.enumerate())
     logging.getLogger().addHandler(complaints)
     try:
         yield
         gc.collect()
         assert not process.open_devices()
-        assert _gone(_our_threads), "threads of ours are still alive"
+        assert _gone(lambda: _our_threads(before)), "threads of ours are still alive"
         if not request.node.get_closest_marker("logs_errors"):
             assert [record.getMessage() for record in complaints.records] == []
     finally:
         logging.getLogger().removeHandler(complaints)
 
 
-def _our_threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name.startswith("aioascend")]
+def _our_threads(before: set[threading.Thread]) -> list[threading.Thread]:
+    """Those that have come during the test: an earlier test's fault is not this one's."""
+    return [thread for thread in threading.enumerate() if thread.name.startswith("aioascend") and thread not in before]
 
 
 def _gone(what: Callable[[], object], seconds: float = 3.0) -> bool:

@@ -13,7 +13,15 @@ from typing import Any, TypedDict
 from ..errors import AclError, DeviceLost, ExecutionFailed, OutOfMemory
 from . import codes
 from .backends import Backend
-from .constants import CallbackBlockType, EventFlag, EventRecordedStatus, MallocPolicy, MemcpyKind, StreamStatus
+from .constants import (
+    CallbackBlockType,
+    EventFlag,
+    EventRecordedStatus,
+    MallocPolicy,
+    MemcpyKind,
+    RunMode,
+    StreamStatus,
+)
 
 BAD_ALLOC = 200000
 THREAD_NOT_SUBSCRIBED = (codes.THREAD_SUBSCRIBE, 100035)
@@ -26,8 +34,6 @@ _LOST = frozenset({507010, 507053, 507054, 507056, 507899, 507901})
 
 # Plain ints: an enum member costs an attribute look-up in its class on every call of the hot path.
 _HUGE_FIRST = int(MallocPolicy.HUGE_FIRST)
-_HOST_TO_DEVICE = int(MemcpyKind.HOST_TO_DEVICE)
-_DEVICE_TO_HOST = int(MemcpyKind.DEVICE_TO_HOST)
 _NO_BLOCK = int(CallbackBlockType.NO_BLOCK)
 _RECORDED = int(EventRecordedStatus.COMPLETE)
 _STREAM_DONE = int(StreamStatus.COMPLETE)
@@ -54,6 +60,9 @@ class Driver:
         self.device = device
         # Old CANN has no `_ex_` events: there a fresh plain event serves every dependency (pyACL reference §7).
         self.has_ex_events: bool = hasattr(backend.acl.rt, "create_event_ex_with_flag")
+        self.on_board = False
+        self._to_device = int(MemcpyKind.HOST_TO_DEVICE)
+        self._to_host = int(MemcpyKind.DEVICE_TO_HOST)
 
     # -- errors -----------------------------------------------------------------------------------------------------
 
@@ -150,6 +159,16 @@ class Driver:
         if ret:
             raise self.error(ret, "acl.rt.get_mem_info")
         return int(free), int(total)
+
+    def read_run_mode(self) -> None:
+        """Learn whether this process runs on the device's own board, where host memory is device memory (§17)."""
+        acl = self.acl
+        mode, ret = acl.rt.get_run_mode()
+        if ret:
+            raise self.error(ret, "acl.rt.get_run_mode")
+        self.on_board = mode == RunMode.DEVICE
+        if self.on_board:
+            self._to_device = self._to_host = int(MemcpyKind.DEVICE_TO_DEVICE)
 
     # -- streams ----------------------------------------------------------------------------------------------------
 
@@ -289,14 +308,14 @@ class Driver:
     def memcpy_to_device(self, dst: int, dst_max: int, src: int, count: int, stream: int) -> None:
         """Queue a copy of `count` bytes from page-locked host memory to the device."""
         acl = self.acl
-        ret = acl.rt.memcpy_async(dst, dst_max, src, count, _HOST_TO_DEVICE, stream)
+        ret = acl.rt.memcpy_async(dst, dst_max, src, count, self._to_device, stream)
         if ret:
             raise self.error(ret, "acl.rt.memcpy_async (host to device)")
 
     def memcpy_to_host(self, dst: int, dst_max: int, src: int, count: int, stream: int) -> None:
         """Queue a copy of `count` bytes from the device to page-locked host memory."""
         acl = self.acl
-        ret = acl.rt.memcpy_async(dst, dst_max, src, count, _DEVICE_TO_HOST, stream)
+        ret = acl.rt.memcpy_async(dst, dst_max, src, count, self._to_host, stream)
         if ret:
             raise self.error(ret, "acl.rt.memcpy_async (device to host)")
 

@@ -92,6 +92,11 @@ def _check_kind(driver: Driver, source: ModelSource, options: ShapeOptions) -> N
             f"{source.name} is no offline model (.om), which is what an NPU runs. Convert it on the machine: "
             f"atc --framework=5 --model={source.name} --output=model --soc_version={driver.soc_name() or '<SoC>'}"
         )
+    if source.path is None and driver.on_board:
+        raise ModelLoadError(
+            f"{source.name}: {driver.device} is this machine's own board (run mode 0), where a model is loaded from a "
+            "file: give its path"
+        )
     if options:
         raise InvalidInput(
             f"{source.name}: shapes, examples and output_shapes fix the axes of an .onnx; an .om was given, whose "

@@ -19,9 +19,11 @@ def in_background(name: str, function: Callable[[], T]) -> Future[T]:
     outcome: Future[T] = Future()
     outcome.set_running_or_notify_cancel()
 
+    calls = [function]
+
     def run() -> None:
         try:
-            result = function()
+            result = calls.pop()()  # no reference is left when the waiter goes on: it may want to drop what this used
         except BaseException as error:
             outcome.set_exception(error)
         else:

@@ -86,6 +86,7 @@ class DeviceCore:
             initialise(driver)
             driver.set_device(self._index)
             stack.callback(quietly, driver.reset_device, self._index)
+            driver.read_run_mode()
             self.context = driver.create_context(self._index)
             self.generation += 1
             stack.callback(quietly, self._destroy_context)

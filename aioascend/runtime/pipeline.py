@@ -98,6 +98,7 @@ class Pipeline:
             self._fail(request, SessionClosed(self._closing))
             return
         if request.abandoned:
+            self.counters.cancelled += 1
             self._end(request)
             return
         try:
