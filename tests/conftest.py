@@ -52,6 +52,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("completion", ["callback", "event"], indirect=True)
 
 
+def pytest_collection_finish() -> None:
+    """What the imports made stays: the collection after every test need not walk it again."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Quick tests first."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is not None)

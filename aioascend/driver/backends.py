@@ -101,7 +101,10 @@ def restore(kind: Kind, old: Backend | None) -> None:
 def _make_emulator() -> Backend:
     from ..emulator import Config, Emulator
 
-    emulator = Emulator(Config.from_env())
+    try:
+        emulator = Emulator(Config.from_env())
+    except ValueError as error:
+        raise InvalidInput(f"the emulator cannot be set up: {error}") from None
     return Backend("emulator", emulator.acl, emulator)
 
 

@@ -30,6 +30,7 @@ STREAM_SYNC_TIMEOUT = codes.STREAM_SYNC_TIMEOUT
 EVENT_SYNC_TIMEOUT = codes.EVENT_SYNC_TIMEOUT
 
 _OUT_OF_MEMORY = frozenset({200000, 207001, 207018, 245000, 245002})
+# The hardware or the way to it is gone. The other codes of the reference's fatal group fail what ran (ExecutionFailed).
 _LOST = frozenset({507010, 507053, 507054, 507056, 507899, 507901})
 
 # Plain ints: an enum member costs an attribute look-up in its class on every call of the hot path.

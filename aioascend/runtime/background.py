@@ -1,4 +1,4 @@
-"""Short-lived threads for opening and closing, which are sequences of slow steps."""
+"""Starting threads: those that live as long as a device, and short ones for the slow steps of opening and closing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from .signal import Signal
 
-__all__ = ["in_background", "wait_for"]
+__all__ = ["in_background", "start_thread", "wait_for"]
 
 T = TypeVar("T")
 
@@ -40,3 +40,22 @@ async def wait_for(future: Future[T]) -> T:
         future.add_done_callback(lambda _: signal.set(lambda port: port.wake()))
         await signal.wait()
     return future.result()
+
+
+def start_thread(name: str, enter: Callable[[], None], run: Callable[[], None]) -> threading.Thread:
+    """Start a thread and return once `enter` has worked in it; raises what `enter` raised."""
+    entered: Future[None] = Future()
+
+    def main() -> None:
+        try:
+            enter()
+        except BaseException as error:
+            entered.set_exception(error)
+            return
+        entered.set_result(None)
+        run()
+
+    thread = threading.Thread(target=main, name=name, daemon=True)
+    thread.start()
+    entered.result()
+    return thread

@@ -18,6 +18,7 @@ from typing import Protocol
 from ..driver import Driver
 from ..driver.constants import EventFlag
 from ..errors import AclError, InvalidInput
+from .background import start_thread
 
 __all__ = ["Completion", "make_completion"]
 
@@ -69,8 +70,7 @@ class _Callbacks:
         self._gate = threading.Event()
         self._lock = threading.Lock()
         self._streams = 0
-        self._thread = threading.Thread(target=self._run, name=f"aioascend-report-{driver.device}", daemon=True)
-        self._thread.start()
+        self._thread = start_thread(f"aioascend-report-{driver.device}", self._enter, self._run)
 
     def attach(self, stream: int) -> None:
         ident = self._thread.ident
@@ -102,10 +102,12 @@ class _Callbacks:
         self._stopping.set()
         self._gate.set()
 
+    def _enter(self) -> None:
+        self._driver.set_context(self._context)
+
     def _run(self) -> None:
         driver = self._driver
         try:
-            driver.set_context(self._context)
             while True:
                 self._gate.wait()
                 if self._stopping.is_set():
@@ -155,8 +157,7 @@ class _EventWaiter:
         self._armed: queue.SimpleQueue[tuple[int, int] | None] = queue.SimpleQueue()
         self._idle_events: list[int] = []
         self._abandoned = False
-        self._thread = threading.Thread(target=self._run, name=f"aioascend-events-{driver.device}", daemon=True)
-        self._thread.start()
+        self._thread = start_thread(f"aioascend-events-{driver.device}", self._enter, self._run)
 
     def arm(self, stream: int, token: int) -> None:
         driver = self._driver
@@ -182,10 +183,12 @@ class _EventWaiter:
         self._abandoned = True
         self._armed.put(None)
 
+    def _enter(self) -> None:
+        self._driver.set_context(self._context)
+
     def _run(self) -> None:
         driver = self._driver
         try:
-            driver.set_context(self._context)
             while (armed := self._armed.get()) is not None:
                 event, token = armed
                 try:

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from ..driver import Backend, DeviceName, Driver
 from ..errors import AclError, AioascendError, SessionClosed, StaleLease
+from .background import start_thread
 from .completion import Completion, make_completion
 from .ports import Port
 
@@ -92,7 +93,7 @@ class DeviceCore:
             stack.callback(quietly, self._destroy_context)
             self._completion = make_completion(driver, self.context, self._deliver)
             stack.callback(self._completion.stop)
-            self._start_device_thread()
+            self._thread = start_thread(f"aioascend-device-{self.name}", self._enter, self._run)
             stack.callback(self._stop_device_thread)
             self._stack = stack.pop_all()
 
@@ -126,14 +127,6 @@ class DeviceCore:
 
     # -- device thread ----------------------------------------------------------------------------------------------
 
-    def _start_device_thread(self) -> None:
-        started: Future[None] = Future()
-        self._thread = threading.Thread(
-            target=self._run, args=(started,), name=f"aioascend-device-{self.name}", daemon=True
-        )
-        self._thread.start()
-        started.result()
-
     def _stop_device_thread(self) -> None:
         loop, thread = self._loop, self._thread
         if loop is not None and thread is not None:
@@ -141,14 +134,13 @@ class DeviceCore:
             thread.join(_JOIN_S)
         self._loop = self._thread = None
 
-    def _run(self, started: Future[None]) -> None:
-        try:
-            self.driver.set_context(self.context)
-            loop = self._loop = _new_loop()
-        except BaseException as error:
-            started.set_exception(error)
-            return
-        started.set_result(None)
+    def _enter(self) -> None:
+        self.driver.set_context(self.context)
+        self._loop = _new_loop()
+
+    def _run(self) -> None:
+        loop = self._loop
+        assert loop is not None
         try:
             loop.run_forever()
         finally:

@@ -40,10 +40,10 @@ class Place:
         stack.callback(quietly, self.outputs.free)
         self.input_dataset = _dataset(core, self.inputs, inputs, stack)
         self.output_dataset = _dataset(core, self.outputs, outputs, stack)
+        # Destroyed through the attribute, not the handle: where events serve once, every launch replaces them.
         self.copied_in = driver.create_event()
-        self.computed = driver.create_event()
-        # Through the attribute, not the handle: where events serve once, they are replaced at every launch.
         stack.callback(lambda: quietly(driver.destroy_event, self.copied_in))
+        self.computed = driver.create_event()
         stack.callback(lambda: quietly(driver.destroy_event, self.computed))
 
 

@@ -97,6 +97,14 @@ def test_a_text_that_is_no_device_name_is_refused(name: str) -> None:
         driver.resolve(name)
 
 
+def test_an_emulator_that_cannot_be_set_up_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(choice._backends, "emulator", None)  # type: ignore[arg-type]
+    for text in ("abc", "100"):
+        monkeypatch.setenv("AIOASCEND_EMULATOR_MEMORY", text)
+        with pytest.raises(aioascend.InvalidInput, match=f"the emulator cannot be set up: .*{text}"):
+            driver.resolve("emulator:0")
+
+
 async def test_an_onnx_on_an_npu_is_told_how_to_convert_it(emulator: Emulator) -> None:
     """The same acl module taken for pyACL: what an NPU cannot load is refused with the remedy."""
     from tests import kit
