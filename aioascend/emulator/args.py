@@ -148,14 +148,14 @@ def call(formats: str = "", *, failed: tuple[Any, ...] = (), bare: Any = _NO_BAR
     return mark
 
 
-def parse(where: str, names: tuple[str, ...], spec: Spec, values: tuple[Any, ...]) -> list[Any]:
+def parse(where: str, method: Callable[..., Any], spec: Spec, values: tuple[Any, ...]) -> list[Any]:
     """Parse `values` again after a parser refused one, and raise the `TypeError` that says which."""
     parsed = []
     for position, (letter, value) in enumerate(zip(spec.formats, values, strict=False), 1):
         try:
             parsed.append(PARSERS[letter](value))
         except Unparsable as error:
-            name = names[position - 1]
+            name = tuple(inspect.signature(method).parameters)[position - 1]
             raise TypeError(f"{where}: args could not be parsed: argument {position} ({name}) {error}") from None
     return parsed
 
@@ -169,7 +169,6 @@ def export(
     faults asked for. One closure per arity: a generic ``*args`` loop costs more than most calls do.
     """
     spec: Spec = method.__acl__  # type: ignore[attr-defined]
-    names = tuple(inspect.signature(method).parameters)
     most = len(spec.formats)
     least = most - spec.optional
     parsers = [PARSERS[letter] for letter in spec.formats]
@@ -186,7 +185,7 @@ def export(
         code = strike(rules)
         return failed(Failure(code, f"{where} was told to fail")) if code else _NO_FAULT
 
-    function = _by_arity(where, method, parsers, least, most, names, spec, arity, failed, rules, injected)
+    function = _by_arity(where, method, parsers, least, most, spec, arity, failed, rules, injected)
     function.__name__ = function.__qualname__ = where.rpartition(".")[2]
     function.__module__ = where.rpartition(".")[0]
     function.__doc__ = method.__doc__
@@ -199,7 +198,6 @@ def _by_arity(
     parsers: list[Callable[[Any], Any]],
     least: int,
     most: int,
-    names: tuple[str, ...],
     spec: Spec,
     arity: Callable[[int], TypeError],
     failed: Callable[[Failure], Any],
@@ -209,7 +207,7 @@ def _by_arity(
     def general(*args: Any) -> Any:
         if not least <= len(args) <= most:
             raise arity(len(args))
-        values = parse(where, names, spec, args)
+        values = parse(where, method, spec, args)
         if rules and (result := injected()) is not _NO_FAULT:
             return result
         try:
@@ -219,7 +217,7 @@ def _by_arity(
 
     def refused(*args: Any) -> TypeError:
         try:
-            parse(where, names, spec, args)
+            parse(where, method, spec, args)
         except TypeError as error:
             return error
         return TypeError(f"{where}: args could not be parsed")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,6 +9,13 @@ import pytest
 from aioascend.emulator import Config, Emulator
 
 from .kit import Driver
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind() -> Iterator[None]:
+    """No thread of an emulator is alive after a test. (There are no sessions here whose leavings need a collection.)"""
+    yield
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("aioascend")]
 
 
 @pytest.fixture
