@@ -13,35 +13,19 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-from .acl_absent import MediaCalls, ProfilingCalls, refuse
-from .acl_dataset import DatasetCalls
-from .acl_mdl import ModelCalls
-from .acl_mdl_desc import DescriptionCalls
-from .acl_mdl_gears import GearCalls
-from .acl_mdl_more import MoreModelCalls
-from .acl_op import OpCalls
-from .acl_rt_device import DeviceCalls
-from .acl_rt_event import EventCalls
-from .acl_rt_memory import MemoryCalls
-from .acl_rt_more import MoreCalls
-from .acl_rt_report import ReportCalls
-from .acl_rt_stream import StreamCalls
-from .acl_tensor import TensorCalls
-from .acl_top import TopCalls
-from .acl_util import UtilCalls
-from .args import Failure, Spec, export
+from .args import Failure
 from .compile import compile_model
 from .config import Config
 from .faults import Faults
+from .findings import Finding, Leak
 from .model import session_options
 from .offline import from_bytes, from_path
 from .process import Process
 from .profile import Profile
 from .shapes import CompileError
+from .surface import SUBMODULES, build
 
-__all__ = ["CompileError", "Config", "Emulator", "Faults", "Profile", "session_options"]
-
-_SUBMODULES = ("rt", "mdl", "util", "op", "media", "blas", "prof", "himpi", "fv")
+__all__ = ["CompileError", "Config", "Emulator", "Faults", "Finding", "Leak", "Profile", "session_options"]
 
 _alive: weakref.WeakSet[Process] = weakref.WeakSet()
 
@@ -55,7 +39,7 @@ class Emulator:
     def __init__(self, config: Config | None = None) -> None:
         self.config = config if config is not None else Config.from_env()
         self._process = Process(self.config)
-        self.acl = _build(self._process)
+        self.acl, self._leaks = build(self._process)
         _alive.add(self._process)
         asked = os.environ.get("AIOASCEND_EMULATOR_FAULTS")
         if asked:
@@ -64,12 +48,21 @@ class Emulator:
     @property
     def modules(self) -> dict[str, ModuleType]:
         """`acl` and its submodules by the names that ``sys.modules`` has for pyACL."""
-        return {"acl": self.acl, **{f"acl.{name}": getattr(self.acl, name) for name in _SUBMODULES}}
+        return {"acl": self.acl, **{f"acl.{name}": getattr(self.acl, name) for name in SUBMODULES}}
 
     @property
     def faults(self) -> Faults:
         """Faults to inject; ``AIOASCEND_EMULATOR_FAULTS`` may ask for some from the start."""
         return self._process.faults
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What the program did so far that hardware forbids or leaves undefined."""
+        return self._process.findings.entries
+
+    def leaks(self) -> tuple[Leak, ...]:
+        """What the program made and has not destroyed, as things stand."""
+        return self._leaks.find()
 
     @property
     def threads(self) -> tuple[threading.Thread, ...]:
@@ -115,53 +108,6 @@ class Emulator:
     def __repr__(self) -> str:
         open_devices = sum(device is not None and device.engine is not None for device in self._process.devices)
         return f"<Emulator {self.config.soc_name}, {self.config.devices} devices, {open_devices} open>"
-
-
-def _exported(process: Process, where: str, method: Any) -> Any:
-    return export(where, method, process.fail, process.faults.rules_of(where))
-
-
-def _build(process: Process) -> ModuleType:
-    acl = ModuleType("acl")
-    parts = {name: ModuleType(f"acl.{name}") for name in _SUBMODULES}
-    for name, module in parts.items():
-        setattr(acl, name, module)
-    rt, mdl, util = parts["rt"], parts["mdl"], parts["util"]
-    top = TopCalls(process)
-    datasets = DatasetCalls(process, top)
-    tensors = TensorCalls(process)
-    memory = MemoryCalls(process)
-    models = ModelCalls(process, datasets)
-    descriptions = DescriptionCalls(process, models)
-    groups: tuple[tuple[ModuleType, object], ...] = (
-        (acl, top),
-        (rt, DeviceCalls(process)),
-        (rt, StreamCalls(process)),
-        (rt, EventCalls(process)),
-        (rt, memory),
-        (rt, MoreCalls(process)),
-        (rt, ReportCalls(process)),
-        (mdl, models),
-        (mdl, descriptions),
-        (mdl, GearCalls(process, descriptions, datasets)),
-        (mdl, datasets),
-        (mdl, MoreModelCalls(process, models, datasets, tensors)),
-        (acl, tensors),
-        (parts["op"], OpCalls(process, top, tensors)),
-        (parts["prof"], ProfilingCalls(process)),
-        (parts["media"], MediaCalls(memory)),
-        (util, UtilCalls(process)),
-    )
-    for module, group in groups:
-        for name in dir(type(group)):
-            method = getattr(group, name)
-            if isinstance(getattr(method, "__acl__", None), Spec):
-                setattr(module, name, _exported(process, f"{module.__name__}.{name}", method))
-    for name in ("media", "blas", "himpi", "fv"):
-        refuse(parts[name])
-    if not process.config.ex_events:
-        del rt.create_event_ex_with_flag
-    return acl
 
 
 @atexit.register

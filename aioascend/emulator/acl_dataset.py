@@ -29,6 +29,7 @@ class DatasetCalls:
         """An empty dataset."""
         handle = self._process.new_handle()
         self.datasets[handle] = []
+        self._process.findings.made("dataset", handle)
         return handle
 
     @call("k")

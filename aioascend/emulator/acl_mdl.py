@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+from functools import partial
 from time import perf_counter
 
 from . import codes
@@ -105,6 +106,7 @@ class ModelCalls:
                     memory.release(block.start)
                 raise Failure(codes.CONTEXT_NULL, "the context was destroyed while the model was loading")
             process.models[number] = Model(number, context, network, blocks, tuple(borrowed))
+        process.findings.made("model", number)
         return number, codes.SUCCESS
 
     def _borrowed(self, address: int, given: int, wanted: int, what: str) -> Block:
@@ -182,10 +184,24 @@ class ModelCalls:
         process = self._process
         target = process.stream(stream)
         task = self._prepare(target.context, model, inputs, outputs)
+        self._watch(task, target)
         if self._profile is not None:
             self._profile.spend(self._profile.launch)
         process.engine_of(target).submit(target, task)
         return codes.SUCCESS
+
+    def _watch(self, task: Execute, stream: Stream) -> None:
+        process, model = self._process, task.model
+        if model.queued > 1 and model.stream is not stream:
+            model.queued -= 1
+            process.findings.note(
+                "one model on two streams", f"model {model.id} has runs queued on another stream", codes.STREAM_MODEL
+            )
+            model.queued += 1
+        model.stream = stream
+        if process.findings.strict:
+            process.use(*task.blocks)
+            task.done = partial(process.unuse, *task.blocks)
 
     def _prepare(self, context: Context, number: int, inputs: int, outputs: int) -> Execute:
         model = self._model(number)

@@ -31,19 +31,20 @@ class DescriptionCalls:
     def __init__(self, process: Process, models: ModelCalls) -> None:
         self._process = process
         self._models = models
-        self._descriptions: dict[int, Description] = {}
+        self.descriptions: dict[int, Description] = {}
 
     @call(bare=0)
     def create_desc(self) -> int:
         """An empty description."""
         handle = self._process.new_handle()
-        self._descriptions[handle] = Description()
+        self.descriptions[handle] = Description()
+        self._process.findings.made("model description", handle)
         return handle
 
     @call("k")
     def destroy_desc(self, description: int) -> int:
         """Forget a description."""
-        if self._descriptions.pop(description, None) is None:
+        if self.descriptions.pop(description, None) is None:
             raise Failure(codes.INVALID_PARAM, f"{description:#x} is not a model description, or was destroyed")
         return codes.SUCCESS
 
@@ -72,7 +73,7 @@ class DescriptionCalls:
         return codes.SUCCESS
 
     def _empty(self, handle: int) -> Description:
-        found = self._descriptions.get(handle)
+        found = self.descriptions.get(handle)
         if found is None:
             raise Failure(codes.INVALID_PARAM, f"{handle:#x} is not a model description, or was destroyed")
         return found

@@ -40,6 +40,10 @@ class DeviceCalls:
             if found.set_count > 1:
                 found.set_count -= 1
                 return codes.SUCCESS
+        if len(found.contexts) > (found.default_context is not None):
+            process.findings.note(
+                "device reset before its contexts", f"device {device} was reset before its contexts were destroyed"
+            )
         self._finish(found, found.all_streams())
         lost = found.lost
         with process.lock:
@@ -126,6 +130,7 @@ class DeviceCalls:
         process.require_init()
         context = process.open_context(process.device(device), default=False)
         process.local.context = context
+        process.findings.made("context", context.handle)
         return context.handle, codes.SUCCESS
 
     @call("k")

@@ -48,6 +48,7 @@ class EventCalls:
                 device.events += 1
         handle = process.new_handle()
         process.events[handle] = Event(handle, context, flavour, flags)
+        process.findings.made("event", handle)
         return handle, codes.SUCCESS
 
     @call("k")

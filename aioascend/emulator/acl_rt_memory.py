@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from time import perf_counter
 
 from . import codes
@@ -73,6 +74,8 @@ class MemoryCalls:
         self._process = process
         self._inline = process.config.inline_copy
         self._profile = process.config.profile
+        self._findings = process.findings
+        self._strict = process.findings.strict
 
     @call("ki", failed=(0,))
     def malloc(self, size: int, policy: int) -> tuple[int, int]:
@@ -97,7 +100,9 @@ class MemoryCalls:
             raise Failure(codes.INVALID_PARAM, "malloc of 0 bytes")
         if self._profile is not None:
             self._profile.spend(self._profile.malloc)
-        return context.device.memory.allocate(size, extra).start, codes.SUCCESS
+        address = context.device.memory.allocate(size, extra).start
+        self._findings.made("device memory", address)
+        return address, codes.SUCCESS
 
     @call("kk")
     def mem_flush(self, address: int, size: int) -> int:
@@ -118,6 +123,8 @@ class MemoryCalls:
         if device is None:
             raise Failure(codes.PARAM_INVALID, f"{address:#x} is not device memory")
         block = device.memory.blocks.get(address)
+        if block is not None and block.users:
+            self._in_use(block)
         if block is None or block.internal or device.memory.release(address) is None:
             raise Failure(
                 codes.PARAM_INVALID, f"no allocation of device {device.index} starts at {address:#x} (freed already?)"
@@ -133,6 +140,7 @@ class MemoryCalls:
             raise Failure(codes.INVALID_PARAM, "malloc_host of 0 bytes")
         block = allocate_pinned(size)
         process.pinned.add(block)
+        self._findings.made("pinned memory", block.start)
         return block.start, codes.SUCCESS
 
     @call("k")
@@ -140,9 +148,16 @@ class MemoryCalls:
         """Free memory of `malloc_host`."""
         if address == 0:
             raise Failure(codes.INVALID_PARAM, "free_host of address 0")
+        block = self._process.pinned.get(address)
+        if block is not None and block.users:
+            self._in_use(block)
         if self._process.pinned.remove(address) is None:
             raise Failure(codes.PARAM_INVALID, f"{address:#x} did not come from malloc_host, or was freed already")
         return codes.SUCCESS
+
+    def _in_use(self, block: Block) -> None:
+        text = f"{block!r} was freed while {block.users} queued tasks need it"
+        self._findings.note("memory freed in use", text, codes.PARAM_INVALID)
 
     @call("kkik")
     def memset(self, address: int, maximum: int, value: int, count: int) -> int:
@@ -225,6 +240,11 @@ class MemoryCalls:
         if (to is None or to.device < 0) and (origin is None or origin.device < 0) and process.config.run_mode:
             raise Failure(codes.FEATURE_NOT_SUPPORT, "memcpy_async from host to host memory")
         if to is None or origin is None:
+            self._findings.note(
+                "pageable memory in memcpy_async",
+                "host memory that did not come from malloc_host makes the copy synchronous, or undefined on CANN 8.0",
+                codes.INVALID_MEMORY_TYPE,
+            )
             fault = wait_for_stream(process, target, -1)
             if fault is not None:
                 with process.engine_of(target).lock:
@@ -233,6 +253,9 @@ class MemoryCalls:
             return codes.SUCCESS
         task = Copy(destination, to, source, origin, count, count <= self._inline)
         engine = process.engine_of(target)
+        if self._strict:
+            process.use(to, origin)
+            task.done = partial(process.unuse, to, origin)
         if self._profile is not None:
             task.seconds = self._profile.copy(count, self._bandwidth(to, origin))
             task.lane = engine.model.copies["d2d" if to.device == origin.device else "h2d" if to.device >= 0 else "d2h"]

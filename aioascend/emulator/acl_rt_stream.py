@@ -41,12 +41,18 @@ class StreamCalls:
             stream = Stream(handle, context, priority, flag)
             context.streams[handle] = stream
             process.streams[handle] = stream
+        process.findings.made("stream", handle)
         return handle, codes.SUCCESS
 
     @call("k")
     def destroy_stream(self, stream: int) -> int:
         """Wait for queued work and destroy the stream."""
         found = self._explicit(stream)
+        if found.report is not None:
+            process = self._process
+            process.findings.note(
+                "stream destroyed while subscribed", f"stream {stream:#x} was destroyed before it was unsubscribed"
+            )
         if not found.context.device.lost:
             wait_for_stream(self._process, found, -1)
         self._forget(found)

@@ -27,7 +27,10 @@ def parse_size(text: str) -> int:
 
 @dataclass(frozen=True)
 class Config:
-    """One emulated machine. Sizes are bytes; the limits are those of an Atlas inference card (reference §6, §7)."""
+    """One emulated machine. Sizes are bytes; the limits are those of an Atlas inference card (reference §6, §7).
+
+    `strict` makes errors of what hardware forbids or leaves undefined, and remembers where everything was made.
+    """
 
     devices: int = 1
     memory: int = 8 << 30
@@ -42,6 +45,7 @@ class Config:
     # up to this size a copy is made by the thread that advances the streams
     inline_copy: int = 128 << 10
     profile: Profile | None = None
+    strict: bool = False
 
     def __post_init__(self) -> None:
         for name, least in (("devices", 1), ("memory", 1 << 20), ("intra_op_threads", 1), ("concurrent_executes", 1)):
@@ -52,13 +56,16 @@ class Config:
 
     @classmethod
     def from_env(cls, **changes: Any) -> Config:
-        """Defaults from ``AIOASCEND_EMULATOR_DEVICES``, ``_MEMORY`` (bytes, ``512M``, ``8G``) and ``_THREADS``."""
+        """Defaults from ``AIOASCEND_EMULATOR_DEVICES``, ``_MEMORY`` (bytes, ``512M``, ``8G``), ``_THREADS``, ``_SOC``
+        and ``_STRICT``.
+        """
         values: dict[str, Any] = {}
         for field, variable, convert in (
             ("devices", "DEVICES", int),
             ("memory", "MEMORY", parse_size),
             ("intra_op_threads", "THREADS", int),
             ("soc_name", "SOC", str),
+            ("strict", "STRICT", lambda text: text not in ("0", "no", "false")),
         ):
             text = os.environ.get(f"AIOASCEND_EMULATOR_{variable}")
             if text:

@@ -241,7 +241,7 @@ class Work(Task):
 
     kind: ClassVar[str] = "any"
 
-    __slots__ = ("deadline", "hung", "inline", "lane", "server", "stream", "unit")
+    __slots__ = ("deadline", "done", "hung", "inline", "lane", "server", "stream", "unit")
 
     def __init__(self, inline: bool = False, lane: Lane | None = None, unit: ComputeUnit | None = None) -> None:
         self.inline = inline
@@ -251,6 +251,8 @@ class Work(Task):
         self.server = 0
         self.deadline = 0.0
         self.hung = False
+        # called once when the work has ended or was dropped
+        self.done: Callable[[], None] | None = None
 
     def begin(self, model: DeviceModel, stream: Stream, now: float) -> Step:
         """Take what the work needs, or queue for it."""
@@ -286,8 +288,15 @@ class Work(Task):
         """Do the work, with or without the driver's lock."""
         raise NotImplementedError
 
+    def dropped(self, model: DeviceModel) -> None:
+        """The work will not be done."""
+        if self.done is not None:
+            self.done()
+
     def finished(self, model: DeviceModel) -> None:
         """The work is done, successfully or not: give back what it took."""
+        if self.done is not None:
+            self.done()
         lane = self.lane
         if lane is not None:
             lane.idle.append(self.server)

@@ -69,7 +69,7 @@ class Block:
     touched. `alive` ends with free.
     """
 
-    __slots__ = ("__weakref__", "alive", "delta", "device", "internal", "owner", "requested", "size", "start")
+    __slots__ = ("__weakref__", "alive", "delta", "device", "internal", "owner", "requested", "size", "start", "users")
 
     def __init__(self, start: int, size: int, requested: int, delta: int, device: int, owner: object = None) -> None:
         self.start = start
@@ -80,6 +80,8 @@ class Block:
         self.owner = owner
         self.alive = True
         self.internal = False
+        # queued tasks that need it; counted in strict mode only
+        self.users = 0
 
     def __repr__(self) -> str:
         kind = "pinned host" if self.device < 0 else f"device {self.device}"

@@ -10,7 +10,7 @@ from typing import Any
 from . import codes, onnx_wire
 from .args import Failure
 from .config import Config
-from .device_model import ComputeUnit, DeviceModel, Fault, Lane, Work
+from .device_model import ComputeUnit, DeviceModel, Fault, Lane, Stream, Work
 from .gears import Gear, Signature
 from .memory import Block, move
 from .offline import ModelFile, Source
@@ -186,7 +186,7 @@ def output_tensors(session: Any, shapes: dict[str, tuple[int, ...]]) -> tuple[Te
 class Model(ComputeUnit):
     """A network under a model id: loaded in one context, with its device memory."""
 
-    __slots__ = ("blocks", "borrowed", "context", "gear", "id", "network", "queued")
+    __slots__ = ("blocks", "borrowed", "context", "gear", "id", "network", "queued", "stream")
 
     def __init__(
         self, number: int, context: Any, network: Network, blocks: list[Block], borrowed: tuple[Block, ...]
@@ -198,6 +198,8 @@ class Model(ComputeUnit):
         self.blocks = blocks
         self.borrowed = borrowed
         self.queued = 0
+        # where it was put last: a model belongs on one stream at a time
+        self.stream: Stream | None = None
         # the one set last, for whichever dataset: a property of the model, as on hardware
         self.gear: Gear | None = None
 
@@ -253,3 +255,4 @@ class Execute(Work):
     def dropped(self, model: DeviceModel) -> None:
         """One run less."""
         self.model.queued -= 1
+        super().dropped(model)

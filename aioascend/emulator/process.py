@@ -14,6 +14,7 @@ from .config import Config
 from .device_model import Event, Fault, ReportQueue, Stream, Work
 from .engine import Engine
 from .faults import Faults
+from .findings import Findings
 from .memory import Block, Blocks, DeviceMemory
 
 # handles of every kind come from one counter, so that a handle of the wrong kind is never valid by accident
@@ -93,6 +94,8 @@ class Process:
         self.config = config
         self.pid = os.getpid()
         self.lock = threading.RLock()
+        # taken under an engine's lock, so it must be the innermost
+        self._use_lock = threading.Lock()
         self.local = ThreadState()
         self.initialised = 0
         self.finalised = False
@@ -107,6 +110,7 @@ class Process:
         self.reports: dict[int, ReportQueue] = {}
         self.report_devices: dict[int, Device] = {}
         self.run_options: list[Any] = []
+        self.findings = Findings(config.strict)
         self.faults = Faults(self.lose_device)
         self.on_exception: Callable[[int], Any] | None = None
         self.exceptions: dict[int, dict[str, int]] = {}
@@ -204,6 +208,18 @@ class Process:
             )
         return block
 
+    def use(self, *blocks: Block) -> None:
+        """Queued work needs these blocks (strict mode counts them)."""
+        with self._use_lock:
+            for block in blocks:
+                block.users += 1
+
+    def unuse(self, *blocks: Block) -> None:
+        """The work is done or dropped."""
+        with self._use_lock:
+            for block in blocks:
+                block.users -= 1
+
     # -- devices and contexts -----------------------------------------------------------------------------------
 
     def require_init(self) -> None:
@@ -271,6 +287,11 @@ class Process:
                         engine.kick()
                 elif stream.report is not None:
                     stream.report.streams.discard(stream)
+            if context.streams:
+                self.findings.note(
+                    "context closed before its streams",
+                    f"a context was closed with {len(context.streams)} streams in it",
+                )
             context.streams.clear()
             self.forget_reports()
             for handle, event in list(self.events.items()):
@@ -278,6 +299,9 @@ class Process:
                     self.events.pop(handle, None)
             for number, model in list(self.models.items()):
                 if model.context is context:
+                    self.findings.note(
+                        "context closed before its models", f"a context was closed with model {number} loaded in it"
+                    )
                     self.models.pop(number, None)
                     self.release_model(model)
             if not device.contexts and device.set_count == 0:

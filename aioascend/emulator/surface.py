@@ -1,0 +1,109 @@
+"""Putting the ``acl`` module together from the groups of functions."""
+
+from __future__ import annotations
+
+from inspect import signature
+from types import ModuleType
+from typing import Any
+
+from .acl_absent import MediaCalls, ProfilingCalls, refuse
+from .acl_dataset import DatasetCalls
+from .acl_mdl import ModelCalls
+from .acl_mdl_desc import DescriptionCalls
+from .acl_mdl_gears import GearCalls
+from .acl_mdl_more import MoreModelCalls
+from .acl_op import OpCalls
+from .acl_rt_device import DeviceCalls
+from .acl_rt_event import EventCalls
+from .acl_rt_memory import MemoryCalls
+from .acl_rt_more import MoreCalls
+from .acl_rt_report import ReportCalls
+from .acl_rt_stream import StreamCalls
+from .acl_tensor import TensorCalls
+from .acl_top import TopCalls
+from .acl_util import UtilCalls
+from .args import Spec, export
+from .codes import FEATURE_NOT_SUPPORT
+from .leaks import Leaks
+from .process import Process
+
+SUBMODULES = ("rt", "mdl", "util", "op", "media", "blas", "prof", "himpi", "fv")
+
+# allocating, freeing, waiting, submitting: what a callback must not do (reference §9)
+_NOT_IN_CALLBACKS = {
+    "rt": (
+        "malloc", "malloc_host", "free", "free_host", "synchronize_stream", "synchronize_stream_with_timeout",
+        "synchronize_device", "synchronize_event", "synchronize_event_with_timeout", "memcpy_async", "memset_async",
+        "record_event", "stream_wait_event", "launch_callback", "stream_abort", "create_stream", "destroy_stream",
+        "create_context", "destroy_context", "set_device", "reset_device",
+    ),
+    "mdl": ("execute", "execute_async", "load_from_file", "load_from_mem", "unload"),
+}  # fmt: skip
+
+
+def _guarded(process: Process, where: str, method: Any) -> Any:
+    local = process.local
+
+    def guarded(*arguments: Any) -> Any:
+        if local.in_callback:
+            process.findings.note("acl call in a callback", f"{where} was called in a callback", FEATURE_NOT_SUPPORT)
+        return method(*arguments)
+
+    # what `export` reads
+    guarded.__acl__ = method.__acl__  # type: ignore[attr-defined]
+    guarded.__doc__ = method.__doc__
+    guarded.__signature__ = signature(method)  # type: ignore[attr-defined]
+    return guarded
+
+
+def _exported(process: Process, where: str, method: Any) -> Any:
+    _, part, name = f"acl.{where}".rsplit(".", 2)
+    if name in _NOT_IN_CALLBACKS.get(part, ()):
+        method = _guarded(process, where, method)
+    return export(where, method, process.fail, process.faults.rules_of(where))
+
+
+def build(process: Process) -> tuple[ModuleType, Leaks]:
+    """The ``acl`` module of `process`, and what finds its leaks."""
+    acl = ModuleType("acl")
+    parts = {name: ModuleType(f"acl.{name}") for name in SUBMODULES}
+    for name, module in parts.items():
+        setattr(acl, name, module)
+    rt, mdl, util = parts["rt"], parts["mdl"], parts["util"]
+    top = TopCalls(process)
+    datasets = DatasetCalls(process, top)
+    tensors = TensorCalls(process)
+    memory = MemoryCalls(process)
+    models = ModelCalls(process, datasets)
+    descriptions = DescriptionCalls(process, models)
+    groups: tuple[tuple[ModuleType, object], ...] = (
+        (acl, top),
+        (rt, DeviceCalls(process)),
+        (rt, StreamCalls(process)),
+        (rt, EventCalls(process)),
+        (rt, memory),
+        (rt, MoreCalls(process)),
+        (rt, ReportCalls(process)),
+        (mdl, models),
+        (mdl, descriptions),
+        (mdl, GearCalls(process, descriptions, datasets)),
+        (mdl, datasets),
+        (mdl, MoreModelCalls(process, models, datasets, tensors)),
+        (acl, tensors),
+        (parts["op"], OpCalls(process, top, tensors)),
+        (parts["prof"], ProfilingCalls(process)),
+        (parts["media"], MediaCalls(memory)),
+        (util, UtilCalls(process)),
+    )
+    for module, group in groups:
+        for name in dir(type(group)):
+            method = getattr(group, name)
+            if isinstance(getattr(method, "__acl__", None), Spec):
+                setattr(module, name, _exported(process, f"{module.__name__}.{name}", method))
+    for name in ("media", "blas", "himpi", "fv"):
+        refuse(parts[name])
+    if not process.config.ex_events:
+        del rt.create_event_ex_with_flag
+    leaks = Leaks(process, top, datasets, descriptions)
+    top.leaks = leaks.find
+    return acl, leaks

@@ -1,0 +1,192 @@
+"""What hardware forbids is reported with the program's line; in strict mode it is an error."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from aioascend.emulator import Config, Emulator
+
+from .kit import Driver, doubler
+
+
+def _npu(strict: bool) -> Driver:
+    emulator = Emulator(Config(memory=64 << 20, strict=strict))
+    emulator.acl.init()
+    return Driver(emulator)
+
+
+@pytest.fixture
+def strict() -> Iterator[Driver]:
+    npu = _npu(True)
+    yield npu
+    npu.emulator.shutdown()
+
+
+@pytest.fixture
+def lenient() -> Iterator[Driver]:
+    npu = _npu(False)
+    yield npu
+    npu.emulator.shutdown()
+
+
+def kinds(npu: Driver) -> list[str]:
+    return [finding.kind for finding in npu.emulator.findings]
+
+
+def two_streams(npu: Driver) -> list[int]:
+    loaded, first, second = npu.load(doubler()), npu.stream(), npu.stream()
+    dataset = npu.dataset((npu.device(24), 24))
+    release = npu.hold(first)
+    codes = [npu.mdl.execute_async(loaded, dataset, dataset, stream) for stream in (first, second)]
+    release()
+    npu.rt.synchronize_stream(first)
+    codes.append(npu.mdl.execute_async(loaded, dataset, dataset, second))
+    npu.ok(npu.rt.synchronize_stream(second))
+    npu.ok(npu.mdl.unload(loaded))
+    return codes
+
+
+def test_one_model_on_two_streams_at_once(strict: Driver, lenient: Driver) -> None:
+    assert two_streams(strict) == [0, 107005, 0]
+    assert two_streams(lenient) == [0, 0, 0]
+    assert kinds(strict) == kinds(lenient) == ["one model on two streams"]
+    assert "test_strict.py" in strict.emulator.findings[0].where
+
+
+def freed_in_use(npu: Driver) -> list[int]:
+    stream, (source, _) = npu.stream(), npu.pinned(np.ones(4))
+    target = npu.device(32)
+    release = npu.hold(stream)
+    npu.ok(npu.rt.memcpy_async(target, 32, source, 32, 1, stream))
+    codes = [npu.rt.free(target), npu.rt.free_host(source)]
+    release()
+    codes.append(npu.rt.synchronize_stream(stream))
+    return codes
+
+
+def test_memory_freed_while_queued_work_needs_it(strict: Driver, lenient: Driver) -> None:
+    assert freed_in_use(strict) == [107000, 107000, 0]
+    assert set(kinds(strict)) == {"memory freed in use"}
+    assert freed_in_use(lenient) == [0, 0, 507899]
+
+
+def test_memory_may_be_freed_when_the_work_is_done_or_dropped(strict: Driver) -> None:
+    stream = strict.stream()
+    a, b = strict.upload(np.ones(4)), strict.upload(np.ones(4))
+    strict.ok(strict.rt.memcpy_async(b, 32, a, 32, 3, stream))
+    strict.ok(strict.rt.synchronize_stream(stream))
+    strict.hold(stream)
+    strict.ok(strict.rt.memcpy_async(b, 32, a, 32, 3, stream))
+    strict.ok(strict.rt.stream_abort(stream))
+    strict.ok(strict.rt.free(a))
+    strict.ok(strict.rt.free(b))
+    assert kinds(strict) == []
+
+
+def test_pageable_memory_in_an_asynchronous_copy(strict: Driver, lenient: Driver) -> None:
+    data = np.ones(4)
+    for npu, code in ((strict, 107016), (lenient, 0)):
+        target = npu.device(32)
+        assert npu.rt.memcpy_async(target, 32, data.ctypes.data, 32, 1, npu.stream()) == code
+        assert kinds(npu) == ["pageable memory in memcpy_async"]
+
+
+def test_acl_calls_in_a_callback(strict: Driver, lenient: Driver) -> None:
+    for npu, code in ((strict, 207000), (lenient, 0)):
+        stream, seen = npu.stream(), []
+        npu.ok(npu.rt.subscribe_report(threading.get_ident(), stream))
+        npu.ok(npu.rt.launch_callback(lambda _, npu=npu, seen=seen: seen.append(npu.rt.malloc(64, 0)[1]), 0, 0, stream))
+        npu.ok(npu.rt.process_report(1000))
+        assert seen == [code]
+        assert kinds(npu) == ["acl call in a callback"]
+        assert npu.rt.malloc(64, 0)[1] == 0
+
+
+def test_teardown_in_the_wrong_order(lenient: Driver) -> None:
+    stream = lenient.stream()
+    lenient.ok(lenient.rt.subscribe_report(threading.get_ident(), stream))
+    lenient.ok(lenient.rt.destroy_stream(stream))
+    lenient.stream()
+    lenient.load(doubler())
+    lenient.ok(lenient.rt.set_device(0))
+    lenient.ok(lenient.rt.reset_device(0))
+    lenient.ok(lenient.rt.destroy_context(lenient.context))
+    assert kinds(lenient) == [
+        "stream destroyed while subscribed",
+        "device reset before its contexts",
+        "context closed before its streams",
+        "context closed before its models",
+    ]
+
+
+def test_leaks_are_named_with_the_place_where_they_were_made(strict: Driver) -> None:
+    strict.stream()
+    strict.ok(strict.rt.create_event())
+    strict.device(1000)
+    strict.pinned(np.ones(4))
+    strict.load(doubler())
+    strict.dataset((0, 0))
+    strict.mdl.create_desc()
+    leaks = strict.emulator.leaks()
+    assert {leak.kind for leak in leaks} == {
+        "context",
+        "stream",
+        "event",
+        "device memory",
+        "pinned memory",
+        "model",
+        "dataset",
+        "data buffer",
+        "model description",
+    }
+    assert all("kit.py" in leak.where or "test_strict.py" in leak.where for leak in leaks)
+    strict.ok(strict.acl.finalize())
+    assert kinds(strict) == ["leak"] * len(leaks)
+    assert "1000 bytes of device 0" in " ".join(finding.text for finding in strict.emulator.findings)
+
+
+def test_a_tidy_program_has_no_leaks_and_no_findings(strict: Driver) -> None:
+    npu = strict
+    loaded, stream = npu.load(doubler()), npu.stream()
+    source, _ = npu.pinned(np.ones((2, 3), np.float32))
+    din, dout = npu.device(24), npu.device(24)
+    inputs, outputs = npu.dataset((din, 24)), npu.dataset((dout, 24))
+    npu.ok(npu.rt.memcpy_async(din, 24, source, 24, 1, stream))
+    npu.ok(npu.mdl.execute_async(loaded, inputs, outputs, stream))
+    npu.ok(npu.rt.memcpy_async(source, 24, dout, 24, 2, stream))
+    npu.ok(npu.rt.synchronize_stream(stream))
+    npu.ok(npu.rt.destroy_stream(stream))
+    for dataset in (inputs, outputs):
+        npu.ok(npu.acl.destroy_data_buffer(npu.mdl.get_dataset_buffer(dataset, 0)))
+        npu.ok(npu.mdl.destroy_dataset(dataset))
+    npu.ok(npu.rt.free(din))
+    npu.ok(npu.rt.free(dout))
+    npu.ok(npu.rt.free_host(source))
+    npu.ok(npu.mdl.unload(loaded))
+    npu.ok(npu.rt.destroy_context(npu.context))
+    npu.ok(npu.acl.finalize())
+    assert npu.emulator.leaks() == ()
+    assert npu.emulator.findings == ()
+
+
+def test_a_finding_is_logged_once_per_line(lenient: Driver, caplog: pytest.LogCaptureFixture) -> None:
+    data, target = np.ones(4), lenient.device(32)
+    with caplog.at_level(logging.WARNING, logger="aioascend.emulator"):
+        for _ in range(3):
+            lenient.ok(lenient.rt.memcpy_async(target, 32, data.ctypes.data, 32, 1, 0))
+    assert len(caplog.records) == 1
+    assert "pageable" in caplog.text
+    assert "test_strict.py" in caplog.text
+    assert len(lenient.emulator.findings) == 1
+
+
+def test_strict_mode_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIOASCEND_EMULATOR_STRICT", "1")
+    assert Config.from_env().strict
+    monkeypatch.setenv("AIOASCEND_EMULATOR_STRICT", "0")
+    assert not Config.from_env().strict
