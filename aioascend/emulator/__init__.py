@@ -17,7 +17,7 @@ from .args import Failure
 from .compile import compile_model
 from .config import Config
 from .faults import Faults
-from .findings import Finding, Leak
+from .findings import Leak, Report, Violation
 from .model import session_options
 from .offline import from_bytes, from_path
 from .process import Process
@@ -25,7 +25,17 @@ from .profile import Profile
 from .shapes import CompileError
 from .surface import SUBMODULES, build
 
-__all__ = ["CompileError", "Config", "Emulator", "Faults", "Finding", "Leak", "Profile", "session_options"]
+__all__ = [
+    "CompileError",
+    "Config",
+    "Emulator",
+    "Faults",
+    "Leak",
+    "Profile",
+    "Report",
+    "Violation",
+    "session_options",
+]
 
 _alive: weakref.WeakSet[Process] = weakref.WeakSet()
 
@@ -55,14 +65,16 @@ class Emulator:
         """Faults to inject; ``AIOASCEND_EMULATOR_FAULTS`` may ask for some from the start."""
         return self._process.faults
 
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        """What the program did so far that hardware forbids or leaves undefined."""
-        return self._process.findings.entries
+    def report(self) -> Report:
+        """What the program has not released and what it did that hardware forbids, at any time.
 
-    def leaks(self) -> tuple[Leak, ...]:
-        """What the program made and has not destroyed, as things stand."""
-        return self._leaks.find()
+        After ``acl.finalize`` leaks are what was alive then.
+        """
+        process = self._process
+        leaks = self._leaks.find() if process.left is None else process.left
+        if process.initialised:
+            leaks = (*leaks, Leak("init", process.initialised, 0, -1, "acl.init, without acl.finalize"))
+        return Report(leaks, process.findings.violations)
 
     @property
     def threads(self) -> tuple[threading.Thread, ...]:

@@ -13,6 +13,7 @@ from .acl_top import DataBuffer
 from .args import Failure, call
 from .compile import load_network
 from .device_model import Stream
+from .findings import call_site
 from .memory import Block
 from .model import Execute, Model, Network, sizes
 from .offline import Source, from_memory, from_path
@@ -195,13 +196,18 @@ class ModelCalls:
         if model.queued > 1 and model.stream is not stream:
             model.queued -= 1
             process.findings.note(
-                "one model on two streams", f"model {model.id} has runs queued on another stream", codes.STREAM_MODEL
+                "model-on-two-streams",
+                "acl.mdl.execute_async",
+                f"model {model.id} has runs queued on another stream",
+                codes.STREAM_MODEL,
             )
             model.queued += 1
         model.stream = stream
         if process.findings.strict:
             process.use(*task.blocks)
             task.done = partial(process.unuse, *task.blocks)
+        if process.findings.trace:
+            task.site = call_site()
 
     def _prepare(self, context: Context, number: int, inputs: int, outputs: int) -> Execute:
         model = self._model(number)

@@ -28,6 +28,7 @@ class DeviceCalls:
             if context is None:
                 context = process.open_context(found, default=True)
             found.set_count += 1
+            process.findings.made("device", device)
         process.local.context = context
         return codes.SUCCESS
 
@@ -42,7 +43,7 @@ class DeviceCalls:
                 return codes.SUCCESS
         if len(found.contexts) > (found.default_context is not None):
             process.findings.note(
-                "device reset before its contexts", f"device {device} was reset before its contexts were destroyed"
+                "teardown-order", "acl.rt.reset_device", f"device {device} was reset before its contexts were destroyed"
             )
         self._finish(found, found.all_streams())
         lost = found.lost

@@ -8,9 +8,12 @@ from time import perf_counter
 from . import codes
 from .args import Failure, call
 from .device_model import ComputeUnit, Fault, Work
+from .findings import call_site
 from .memory import Block, allocate_pinned, fill_released, move
 from .process import Process
 from .waiting import wait_for_stream
+
+_USED = "use-after-free"
 
 
 class Copy(Work):
@@ -40,7 +43,7 @@ class Copy(Work):
         source, destination = self.source_block, self.destination_block
         if not source.alive or not destination.alive:
             freed = destination if source.alive else source
-            return Fault(codes.DRV_INTERNAL_ERROR, f"{freed!r} was freed before the copy of {self.count} bytes")
+            return Fault(codes.DRV_INTERNAL_ERROR, f"{freed!r} was freed before the copy of {self.count} bytes", _USED)
         move(self.destination + destination.delta, self.source + source.delta, self.count)
         return None
 
@@ -62,7 +65,7 @@ class Fill(Work):
     def run(self) -> Fault | None:
         """Fill, if the memory is still allocated."""
         if not self.block.alive:
-            return Fault(codes.DRV_INTERNAL_ERROR, f"{self.block!r} was freed before the memset")
+            return Fault(codes.DRV_INTERNAL_ERROR, f"{self.block!r} was freed before the memset", _USED)
         fill_released(self.address + self.block.delta, self.value, self.count)
         return None
 
@@ -124,11 +127,11 @@ class MemoryCalls:
             raise Failure(codes.PARAM_INVALID, f"{address:#x} is not device memory")
         block = device.memory.blocks.get(address)
         if block is not None and block.users:
-            self._in_use(block)
+            self._in_use(block, "acl.rt.free")
         if block is None or block.internal or device.memory.release(address) is None:
-            raise Failure(
-                codes.PARAM_INVALID, f"no allocation of device {device.index} starts at {address:#x} (freed already?)"
-            )
+            freed = address in device.memory.freed
+            text = f"{address:#x} was freed already" if freed else f"no allocation starts at {address:#x}"
+            raise Failure(codes.PARAM_INVALID, text, "double-free" if freed else "wild-address")
         return codes.SUCCESS
 
     @call("k", failed=(0,))
@@ -150,14 +153,16 @@ class MemoryCalls:
             raise Failure(codes.INVALID_PARAM, "free_host of address 0")
         block = self._process.pinned.get(address)
         if block is not None and block.users:
-            self._in_use(block)
+            self._in_use(block, "acl.rt.free_host")
         if self._process.pinned.remove(address) is None:
-            raise Failure(codes.PARAM_INVALID, f"{address:#x} did not come from malloc_host, or was freed already")
+            raise Failure(
+                codes.PARAM_INVALID, f"{address:#x} did not come from malloc_host, or was freed already", "double-free"
+            )
         return codes.SUCCESS
 
-    def _in_use(self, block: Block) -> None:
+    def _in_use(self, block: Block, call: str) -> None:
         text = f"{block!r} was freed while {block.users} queued tasks need it"
-        self._findings.note("memory freed in use", text, codes.PARAM_INVALID)
+        self._findings.note("free-in-use", call, text, codes.PARAM_INVALID)
 
     @call("kkik")
     def memset(self, address: int, maximum: int, value: int, count: int) -> int:
@@ -187,7 +192,7 @@ class MemoryCalls:
         if address == 0:
             raise Failure(codes.INVALID_PARAM, "memset of address 0")
         if count > maximum:
-            raise Failure(codes.PARAM_INVALID, f"memset of {count} bytes where {maximum} are allowed")
+            raise Failure(codes.PARAM_INVALID, f"memset of {count} bytes where {maximum} are allowed", "overflow")
         self._process.current()
         return self._process.block_of(address, count)
 
@@ -241,7 +246,8 @@ class MemoryCalls:
             raise Failure(codes.FEATURE_NOT_SUPPORT, "memcpy_async from host to host memory")
         if to is None or origin is None:
             self._findings.note(
-                "pageable memory in memcpy_async",
+                "pageable-async-copy",
+                "acl.rt.memcpy_async",
                 "host memory that did not come from malloc_host makes the copy synchronous, or undefined on CANN 8.0",
                 codes.INVALID_MEMORY_TYPE,
             )
@@ -256,6 +262,8 @@ class MemoryCalls:
         if self._strict:
             process.use(to, origin)
             task.done = partial(process.unuse, to, origin)
+        if self._findings.trace:
+            task.site = call_site()
         if self._profile is not None:
             task.seconds = self._profile.copy(count, self._bandwidth(to, origin))
             task.lane = engine.model.copies["d2d" if to.device == origin.device else "h2d" if to.device >= 0 else "d2h"]
@@ -269,6 +277,6 @@ class MemoryCalls:
         if destination == 0 or source == 0:
             raise Failure(codes.INVALID_PARAM, f"copy of {count} bytes from {source:#x} to {destination:#x}")
         if count > maximum:
-            raise Failure(codes.PARAM_INVALID, f"copy of {count} bytes to where only {maximum} fit")
+            raise Failure(codes.PARAM_INVALID, f"copy of {count} bytes to where only {maximum} fit", "overflow")
         if kind not in codes.MEMCPY_KINDS:
             raise Failure(codes.PARAM_INVALID, f"{kind} is no kind of copy")

@@ -40,6 +40,7 @@ class ReportCalls:
                 raise Failure(codes.THREAD_SUBSCRIBE, "the thread serves streams of another device")
             report.streams.add(target)
             target.report = report
+        process.findings.made("subscription", thread)
         return codes.SUCCESS
 
     @call("kk")
@@ -75,7 +76,7 @@ class ReportCalls:
         if block_type not in (codes.CALLBACK_NO_BLOCK, codes.CALLBACK_BLOCK):
             raise Failure(codes.INVALID_PARAM, f"a block type of 0 or 1 was wanted, {block_type} was given")
         if target.report is None:
-            raise Failure(codes.STREAM_NO_CB_REG, f"stream {stream:#x} has no report thread")
+            raise Failure(codes.STREAM_NO_CB_REG, f"stream {stream:#x} has no report thread", "unsubscribed-stream")
         process.engine_of(target).submit(target, Callback(function, user_data, block_type == codes.CALLBACK_BLOCK))
         return codes.SUCCESS
 

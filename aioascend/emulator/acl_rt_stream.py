@@ -51,7 +51,9 @@ class StreamCalls:
         if found.report is not None:
             process = self._process
             process.findings.note(
-                "stream destroyed while subscribed", f"stream {stream:#x} was destroyed before it was unsubscribed"
+                "teardown-order",
+                "acl.rt.destroy_stream",
+                f"stream {stream:#x} was destroyed before unsubscribing",
             )
         if not found.context.device.lost:
             wait_for_stream(self._process, found, -1)

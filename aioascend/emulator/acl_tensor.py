@@ -70,6 +70,7 @@ class TensorCalls:
         """A handle for a descriptor."""
         handle = self._process.new_handle()
         self.descriptors[handle] = descriptor
+        self._process.findings.made("tensor description", handle)
         return handle
 
     @call("iOi", bare=0)

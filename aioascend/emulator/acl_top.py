@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from collections.abc import Callable
 
@@ -38,7 +39,7 @@ class TopCalls:
     def init(self, config_path: str = "") -> int:
         """Start; a second call gives 100002."""
         process = self._process
-        if process.closed:
+        if process.closed and process.pid == os.getpid():
             raise Failure(codes.SOCKET_CLOSE, "the emulator was shut down")
         if config_path:
             try:
@@ -48,8 +49,12 @@ class TopCalls:
                 raise Failure(codes.INVALID_FILE, f"cannot read {config_path!r}: {error.strerror}") from None
             except ValueError as error:
                 raise Failure(codes.PARSE_FILE, f"{config_path!r} is not JSON: {error}") from None
+        if process.pid != os.getpid():
+            text = "a forked child cannot use what its parent initialised"
+            raise Failure(codes.DEV_SETUP_ERROR, text, "used-in-forked-child")
         with process.lock:
             process.initialised += 1
+            process.left = None
             if process.initialised > 1:
                 raise Failure(codes.REPEAT_INITIALIZE, "acl.init() was called already")
         return codes.SUCCESS
@@ -62,8 +67,7 @@ class TopCalls:
             if not process.initialised:
                 raise Failure(codes.REPEAT_FINALIZE, "acl.finalize() without acl.init()")
             process.initialised = 0
-        for leak in self.leaks():
-            process.findings.note("leak", str(leak))
+        process.left = self.leaks()
         return codes.SUCCESS
 
     @call(failed=(0,))

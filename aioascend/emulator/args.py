@@ -24,12 +24,16 @@ class Unparsable(Exception):
 
 
 class Failure(Exception):
-    """An ACL status other than success, with the text that ``get_recent_err_msg`` shows."""
+    """An ACL status other than success, with the text that ``get_recent_err_msg`` shows.
 
-    def __init__(self, code: int, text: str) -> None:
+    `rule`: the rule that was broken, where the failure is a use that hardware forbids.
+    """
+
+    def __init__(self, code: int, text: str, rule: str = "") -> None:
         super().__init__(code, text)
         self.code = code
         self.text = text
+        self.rule = rule
 
 
 def ulong(value: Any) -> int:
@@ -161,11 +165,11 @@ def parse(where: str, method: Callable[..., Any], spec: Spec, values: tuple[Any,
 
 
 def export(
-    where: str, method: Callable[..., Any], fail: Callable[[int, str], int], rules: list[Rule]
+    where: str, method: Callable[..., Any], fail: Callable[[Failure, str], None], rules: list[Rule]
 ) -> Callable[..., Any]:
     """The function that stands in an ``acl`` module for `method`.
 
-    `where` is its full name (``acl.rt.malloc``), `fail` notes code and text for the calling thread, `rules` are the
+    `where` is its full name (``acl.rt.malloc``), `fail` notes a failure for the calling thread, `rules` are the
     faults asked for. One closure per arity: a generic ``*args`` loop costs more than most calls do.
     """
     spec: Spec = method.__acl__  # type: ignore[attr-defined]
@@ -178,7 +182,7 @@ def export(
         return TypeError(f"{where}: args could not be parsed: it takes {wanted} positional arguments, {given} given")
 
     def failed(error: Failure) -> Any:
-        fail(error.code, error.text)
+        fail(error, where)
         return spec.result(error.code)
 
     def injected() -> Any:

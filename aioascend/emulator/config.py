@@ -29,7 +29,8 @@ def parse_size(text: str) -> int:
 class Config:
     """One emulated machine. Sizes are bytes; the limits are those of an Atlas inference card (reference §6, §7).
 
-    `strict` makes errors of what hardware forbids or leaves undefined, and remembers where everything was made.
+    `strict` makes errors of what hardware forbids or leaves undefined, and remembers where everything was made;
+    `trace` only remembers.
     """
 
     devices: int = 1
@@ -46,6 +47,7 @@ class Config:
     inline_copy: int = 128 << 10
     profile: Profile | None = None
     strict: bool = False
+    trace: bool = False
 
     def __post_init__(self) -> None:
         for name, least in (("devices", 1), ("memory", 1 << 20), ("intra_op_threads", 1), ("concurrent_executes", 1)):
@@ -56,8 +58,8 @@ class Config:
 
     @classmethod
     def from_env(cls, **changes: Any) -> Config:
-        """Defaults from ``AIOASCEND_EMULATOR_DEVICES``, ``_MEMORY`` (bytes, ``512M``, ``8G``), ``_THREADS``, ``_SOC``
-        and ``_STRICT``.
+        """Defaults from ``AIOASCEND_EMULATOR_DEVICES``, ``_MEMORY`` (bytes, ``512M``, ``8G``), ``_THREADS``, ``_SOC``,
+        ``_STRICT`` and ``_PROFILE`` (a TOML file).
         """
         values: dict[str, Any] = {}
         for field, variable, convert in (
@@ -66,12 +68,13 @@ class Config:
             ("intra_op_threads", "THREADS", int),
             ("soc_name", "SOC", str),
             ("strict", "STRICT", lambda text: text not in ("0", "no", "false")),
+            ("profile", "PROFILE", Profile.from_file),
         ):
             text = os.environ.get(f"AIOASCEND_EMULATOR_{variable}")
             if text:
                 try:
                     values[field] = convert(text)
-                except ValueError as error:
+                except (ValueError, OSError) as error:
                     raise ValueError(f"AIOASCEND_EMULATOR_{variable}: {error}") from None
         known = {field.name for field in fields(cls)}
         for name in changes:

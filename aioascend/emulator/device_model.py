@@ -57,13 +57,14 @@ class Waiter(Protocol):
 
 
 class Fault:
-    """Why a task failed: a status code and a sentence."""
+    """Why a task failed: a status code, a sentence, and the rule that was broken if it was one."""
 
-    __slots__ = ("code", "text")
+    __slots__ = ("code", "rule", "text")
 
-    def __init__(self, code: int, text: str) -> None:
+    def __init__(self, code: int, text: str, rule: str = "") -> None:
         self.code = code
         self.text = text
+        self.rule = rule
 
 
 class Stream:
@@ -241,7 +242,7 @@ class Work(Task):
 
     kind: ClassVar[str] = "any"
 
-    __slots__ = ("deadline", "done", "hung", "inline", "lane", "server", "stream", "unit")
+    __slots__ = ("deadline", "done", "hung", "inline", "lane", "server", "site", "stream", "unit")
 
     def __init__(self, inline: bool = False, lane: Lane | None = None, unit: ComputeUnit | None = None) -> None:
         self.inline = inline
@@ -251,6 +252,8 @@ class Work(Task):
         self.server = 0
         self.deadline = 0.0
         self.hung = False
+        # the program's line that submitted it, if anybody asked for it
+        self.site = ""
         # called once when the work has ended or was dropped
         self.done: Callable[[], None] | None = None
 

@@ -6,84 +6,114 @@ import logging
 import os
 import sys
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .args import Failure
 
 logger = logging.getLogger("aioascend.emulator")
-_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+UNKNOWN = "an unknown place (strict mode and trace remember it)"
 
 
 @dataclass(frozen=True)
-class Finding:
-    """One forbidden use: what kind, a sentence, and the program's line that did it."""
+class Violation:
+    """A forbidden use: a stable name for the rule, the function, a sentence, the program's line, how often there."""
 
-    kind: str
+    rule: str
+    call: str
     text: str
     where: str
+    times: int = 1
 
     def __str__(self) -> str:
-        return f"{self.kind}: {self.text} (at {self.where})"
+        often = f", {self.times} times" if self.times > 1 else ""
+        return f"{self.rule}: {self.text} ({self.call} at {self.where}{often})"
 
 
 @dataclass(frozen=True)
 class Leak:
-    """Something that was made and not destroyed; `where` is known in strict mode."""
+    """Something that was made and not destroyed. `size` in bytes, 0 for what has none; `device` -1: of no device."""
 
     kind: str
-    what: str
+    handle: int
+    size: int
+    device: int
     where: str
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.what} was not freed (made at {self.where})"
+        size = f" of {self.size} bytes" if self.size else ""
+        device = f" on device {self.device}" if self.device >= 0 else ""
+        name = f"{self.handle:#x}" if self.handle > 0xFFFF else str(self.handle)
+        return f"{self.kind} {name}{size}{device}, made at {self.where}"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a program left behind and what it did that hardware forbids. False when there is nothing of either."""
+
+    leaks: tuple[Leak, ...]
+    violations: tuple[Violation, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.leaks or self.violations)
+
+    def __str__(self) -> str:
+        lines = []
+        if self.leaks:
+            lines.append(f"{len(self.leaks)} not released:")
+            lines += [f"  {leak}" for leak in self.leaks]
+        if self.violations:
+            lines.append(f"{len(self.violations)} uses that hardware forbids or leaves undefined:")
+            lines += [f"  {violation}" for violation in self.violations]
+        return "\n".join(lines)
 
 
 def call_site() -> str:
-    """File and line of the nearest caller outside the emulator."""
+    """Where the nearest caller outside aioascend is: ``prog.py:12 in run``."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
         frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
 
 
 class Findings:
-    """The findings of one emulator. In strict mode a forbidden use fails; else it is logged once per kind and line."""
+    """The violations of one emulator, and where things were made.
 
-    def __init__(self, strict: bool) -> None:
+    In strict mode a violation fails the call where it can; else it is logged once per rule and line.
+    """
+
+    def __init__(self, strict: bool, trace: bool) -> None:
         self.strict = strict
+        self.trace = strict or trace
         self._lock = threading.Lock()
-        self._seen: set[tuple[str, str]] = set()
-        self._entries: list[Finding] = []
+        self._violations: dict[tuple[str, str], Violation] = {}
         self._sites: dict[tuple[str, int], str] = {}
 
     @property
-    def entries(self) -> tuple[Finding, ...]:
-        """All findings, in order."""
-        return tuple(self._entries)
-
-    def note(self, kind: str, text: str, code: int = 0) -> None:
-        """Something forbidden happened. With a `code`, strict mode lets the call fail with it."""
-        where = call_site()
+    def violations(self) -> tuple[Violation, ...]:
+        """All violations, in the order of their first occurrence."""
         with self._lock:
-            new = (kind, where) not in self._seen
-            self._seen.add((kind, where))
-            if new or self.strict:
-                self._entries.append(Finding(kind, text, where))
-        if new:
-            logger.warning("%s: %s (at %s)", kind, text, where)
+            return tuple(self._violations.values())
+
+    def note(self, rule: str, call: str, text: str, code: int = 0, where: str | None = None) -> None:
+        """Something forbidden happened in `call`. With a `code`, strict mode lets the call fail with it."""
+        if where is None:
+            where = call_site()
+        with self._lock:
+            old = self._violations.get((rule, where))
+            self._violations[rule, where] = (
+                Violation(rule, call, text, where) if old is None else replace(old, times=old.times + 1)
+            )
+        if old is None:
+            logger.warning("%s: %s (%s at %s)", rule, text, call, where)
         if code and self.strict:
-            raise Failure(code, f"{kind}: {text}")
+            raise Failure(code, f"{rule}: {text}")
 
     def made(self, kind: str, handle: int) -> None:
-        """Remember where something was made (strict mode only: it costs a walk up the stack)."""
-        if self.strict:
+        """Remember where something was made (only with strict or trace: it costs a walk up the stack)."""
+        if self.trace:
             self._sites[kind, handle] = call_site()
 
     def site(self, kind: str, handle: int) -> str:
         """Where something was made."""
-        return self._sites.get((kind, handle), "an unknown place: strict mode remembers it")
-
-    def gone(self, kind: str, handle: int) -> None:
-        """Forget where something was made."""
-        if self.strict:
-            self._sites.pop((kind, handle), None)
+        return self._sites.get((kind, handle), UNKNOWN)

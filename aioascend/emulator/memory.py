@@ -12,6 +12,7 @@ import ctypes
 import mmap
 import threading
 from bisect import bisect_left, bisect_right, insort
+from collections import OrderedDict
 from typing import Any
 
 from . import codes
@@ -19,6 +20,7 @@ from .args import Failure
 
 ALIGNMENT = 64
 _GIVE_BACK = 1 << 20
+_FREED = 4096
 _NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 _PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 _READ_WRITE = mmap.PROT_READ | mmap.PROT_WRITE
@@ -181,6 +183,8 @@ class DeviceMemory:
         self.delta = self._backing.address - self.base
         self.blocks = Blocks(everywhere)
         self.used = 0
+        # starts of blocks freed lately, to tell a stale address from a wild one
+        self.freed: OrderedDict[int, None] = OrderedDict()
         self._lock = threading.Lock()
         # free ranges by address, no two of them adjacent
         self._free_starts = [self.base]
@@ -213,6 +217,7 @@ class DeviceMemory:
                     f"out of memory on device {self.device}: {size} bytes wanted, {self.free} of {self.size} free",
                 )
             self.used += span
+            self.freed.pop(start, None)
         block = Block(start, usable, size, self.delta, self.device, self)
         block.internal = internal
         self.blocks.add(block)
@@ -227,6 +232,9 @@ class DeviceMemory:
         if span >= _GIVE_BACK:
             self._give_back(start, span)
         with self._lock:
+            self.freed[start] = None
+            if len(self.freed) > _FREED:
+                self.freed.popitem(last=False)
             self.used -= span
             position = bisect_left(self._free_starts, start)
             if position < len(self._free_starts) and self._free_starts[position] == start + span:

@@ -204,6 +204,9 @@ class Model(ComputeUnit):
         self.gear: Gear | None = None
 
 
+_USED = "use-after-free"
+
+
 class Execute(Work):
     """One run of a model on a stream."""
 
@@ -241,7 +244,7 @@ class Execute(Work):
             return Fault(codes.MODEL_EXECUTE, f"model {self.model.id} was unloaded while a run of it was queued")
         for block in self.blocks:
             if not block.alive:
-                return Fault(codes.MODEL_EXECUTE, f"model {self.model.id}: {block!r} was freed before the run")
+                return Fault(codes.MODEL_EXECUTE, f"model {self.model.id}: {block!r} was freed before the run", _USED)
         reason = network.run(self.addresses)
         if reason is None:
             return None

@@ -14,7 +14,7 @@ from .config import Config
 from .device_model import Event, Fault, ReportQueue, Stream, Work
 from .engine import Engine
 from .faults import Faults
-from .findings import Findings
+from .findings import UNKNOWN, Findings, Leak
 from .memory import Block, Blocks, DeviceMemory
 
 # handles of every kind come from one counter, so that a handle of the wrong kind is never valid by accident
@@ -110,7 +110,10 @@ class Process:
         self.reports: dict[int, ReportQueue] = {}
         self.report_devices: dict[int, Device] = {}
         self.run_options: list[Any] = []
-        self.findings = Findings(config.strict)
+        # what was left in a context or on a device when it was closed, and what was left at finalize
+        self.swept: list[Leak] = []
+        self.left: tuple[Leak, ...] | None = None
+        self.findings = Findings(config.strict, config.trace)
         self.faults = Faults(self.lose_device)
         self.on_exception: Callable[[int], Any] | None = None
         self.exceptions: dict[int, dict[str, int]] = {}
@@ -125,6 +128,12 @@ class Process:
         local.last_error = code
         local.message = f"E{code}: {text}"
         return code
+
+    def failed(self, error: Failure, call: str) -> None:
+        """A call fails: note why for this thread, and the rule that was broken, if it was one."""
+        self.fail(error.code, error.text)
+        if error.rule:
+            self.findings.note(error.rule, call, error.text)
 
     # -- what handles mean --------------------------------------------------------------------------------------
 
@@ -147,8 +156,12 @@ class Process:
         stream = context.streams.get(handle)
         if stream is None:
             if handle in self.streams:
-                raise Failure(codes.STREAM_CONTEXT, f"stream {handle:#x} does not belong to this thread's context")
-            raise Failure(codes.INVALID_HANDLE, f"{handle:#x} is not a stream, or was destroyed")
+                raise Failure(
+                    codes.STREAM_CONTEXT,
+                    f"stream {handle:#x} does not belong to this thread's context",
+                    "foreign-stream",
+                )
+            raise Failure(codes.INVALID_HANDLE, f"{handle:#x} is not a stream, or was destroyed", "stale-handle")
         return stream
 
     def event(self, handle: int) -> Event:
@@ -157,7 +170,7 @@ class Process:
         if event is None:
             if handle == 0:
                 raise Failure(codes.INVALID_PARAM, "the event is 0")
-            raise Failure(codes.INVALID_HANDLE, f"{handle:#x} is not an event, or was destroyed")
+            raise Failure(codes.INVALID_HANDLE, f"{handle:#x} is not an event, or was destroyed", "stale-handle")
         return event
 
     def engine_of(self, stream: Stream) -> Engine:
@@ -195,7 +208,9 @@ class Process:
             if device is not None and device.memory.base <= address < device.memory.end:
                 block = device.memory.blocks.find(address)
                 if block is None:
-                    raise Failure(codes.PARAM_INVALID, f"{address:#x} lies in no allocation of device {device.index}")
+                    freed = address in device.memory.freed
+                    text = f"{address:#x} {'was freed' if freed else 'lies in no allocation'} on device {device.index}"
+                    raise Failure(codes.PARAM_INVALID, text, "use-after-free" if freed else "wild-address")
                 break
         else:
             block = self.pinned.find(address)
@@ -205,6 +220,7 @@ class Process:
             raise Failure(
                 codes.PARAM_INVALID,
                 f"{size} bytes from {address:#x} go beyond the end of {block!r} at {block.start + block.size:#x}",
+                "overflow",
             )
         return block
 
@@ -225,7 +241,8 @@ class Process:
     def require_init(self) -> None:
         """``acl.init`` comes before everything else."""
         if self.pid != os.getpid():
-            raise Failure(codes.DEV_SETUP_ERROR, "a forked child cannot use the device its parent opened")
+            text = "a forked child cannot use what its parent initialised"
+            raise Failure(codes.DEV_SETUP_ERROR, text, "used-in-forked-child")
         if self.closed:
             raise Failure(codes.SOCKET_CLOSE, "the emulator was shut down")
         if not self.initialised:
@@ -287,11 +304,11 @@ class Process:
                         engine.kick()
                 elif stream.report is not None:
                     stream.report.streams.discard(stream)
-            if context.streams:
-                self.findings.note(
-                    "context closed before its streams",
-                    f"a context was closed with {len(context.streams)} streams in it",
-                )
+            left = self.content(context)
+            self.swept += left
+            if left:
+                kinds = ", ".join(sorted({leak.kind for leak in left}))
+                self.findings.note("teardown-order", "closing a context", f"it was closed with {kinds} left in it")
             context.streams.clear()
             self.forget_reports()
             for handle, event in list(self.events.items()):
@@ -299,13 +316,28 @@ class Process:
                     self.events.pop(handle, None)
             for number, model in list(self.models.items()):
                 if model.context is context:
-                    self.findings.note(
-                        "context closed before its models", f"a context was closed with model {number} loaded in it"
-                    )
                     self.models.pop(number, None)
                     self.release_model(model)
             if not device.contexts and device.set_count == 0:
                 self._close_device(device)
+
+    def content(self, context: Context) -> list[Leak]:
+        """The streams, events and models of a context."""
+        device, site = context.device.index, self.findings.site
+        found = [Leak("stream", handle, 0, device, site("stream", handle)) for handle in list(context.streams)]
+        for kind, table in (("event", self.events), ("model", self.models)):
+            handles = [handle for handle, entry in list(table.items()) if entry.context is context]
+            found += [Leak(kind, handle, 0, device, site(kind, handle)) for handle in handles]
+        return found
+
+    def device_blocks(self, device: Device) -> list[Leak]:
+        """The program's memory on a device."""
+        site = self.findings.site
+        return [
+            Leak("device memory", block.start, block.requested, device.index, site("device memory", block.start))
+            for block in device.memory.blocks
+            if not block.internal
+        ]
 
     def release_model(self, model: Any) -> None:
         """Free what a model holds. It is out of the table already."""
@@ -322,7 +354,15 @@ class Process:
                 self.report_devices.pop(thread, None)
 
     def forked(self) -> None:
-        """In a forked child: the parent's threads are not here, its locks may be held for ever."""
+        """In a forked child: the parent's threads are not here, its locks may be held for ever.
+
+        Where the parent had not initialised anything the child is as good as a fresh process.
+        """
+        if not self.initialised and not self.contexts:
+            self.pid = os.getpid()
+            self.lock = threading.RLock()
+            self._use_lock = threading.Lock()
+            return
         self.closed = True
         self.initialised = 0
         self.lock = threading.RLock()
@@ -338,6 +378,8 @@ class Process:
 
     def _report_exception(self, device: Device, work: Work, fault: Fault) -> None:
         """Tell the program's exception callback about a failed task, on the thread that ran it."""
+        if fault.rule:
+            self.findings.note(fault.rule, f"a queued {work.kind}", fault.text, where=work.site or UNKNOWN)
         function, stream = self.on_exception, work.stream
         if function is None or stream is None:
             return
@@ -381,6 +423,7 @@ class Process:
         if device.recoverable:
             device.lost = 0
         device.events = 0
+        self.swept += self.device_blocks(device)
         for thread in [thread for thread, owner in self.report_devices.items() if owner is device]:
             self.report_devices.pop(thread, None)
             report = self.reports.pop(thread, None)

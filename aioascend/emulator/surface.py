@@ -46,7 +46,7 @@ def _guarded(process: Process, where: str, method: Any) -> Any:
 
     def guarded(*arguments: Any) -> Any:
         if local.in_callback:
-            process.findings.note("acl call in a callback", f"{where} was called in a callback", FEATURE_NOT_SUPPORT)
+            process.findings.note("call-in-callback", where, f"{where} was called in a callback", FEATURE_NOT_SUPPORT)
         return method(*arguments)
 
     # what `export` reads
@@ -60,7 +60,7 @@ def _exported(process: Process, where: str, method: Any) -> Any:
     _, part, name = f"acl.{where}".rsplit(".", 2)
     if name in _NOT_IN_CALLBACKS.get(part, ()):
         method = _guarded(process, where, method)
-    return export(where, method, process.fail, process.faults.rules_of(where))
+    return export(where, method, process.failed, process.faults.rules_of(where))
 
 
 def build(process: Process) -> tuple[ModuleType, Leaks]:
@@ -104,6 +104,6 @@ def build(process: Process) -> tuple[ModuleType, Leaks]:
         refuse(parts[name])
     if not process.config.ex_events:
         del rt.create_event_ex_with_flag
-    leaks = Leaks(process, top, datasets, descriptions)
+    leaks = Leaks(process, top, datasets, descriptions, tensors)
     top.leaks = leaks.find
     return acl, leaks

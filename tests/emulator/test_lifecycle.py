@@ -225,4 +225,23 @@ def test_a_forked_child_is_refused_and_does_not_hang() -> None:
         _, status = os.waitpid(child, 0)
         print(os.waitstatus_to_exitcode(status), acl.rt.synchronize_stream(stream))
     """)
-    assert (done.stdout, done.stderr) == ("0 0\n", "")
+    assert done.stdout == "0 0\n"
+    assert done.stderr.startswith("used-in-forked-child: ")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="fork")
+def test_a_child_forked_before_anything_was_initialised_is_a_process_of_its_own() -> None:
+    done = _python("""
+        import os, warnings
+        warnings.simplefilter("ignore")
+        from aioascend.emulator import Emulator
+        emulator = Emulator()
+        acl = emulator.acl
+        child = os.fork()
+        if child == 0:
+            codes = [acl.init(), acl.rt.set_device(0), acl.rt.synchronize_stream(0), acl.rt.reset_device(0)]
+            os._exit(0 if codes == [0, 0, 0, 0] else 1)
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), acl.init(), acl.rt.set_device(0))
+    """)
+    assert (done.stdout, done.stderr) == ("0 0 0\n", "")

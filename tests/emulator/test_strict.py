@@ -35,7 +35,7 @@ def lenient() -> Iterator[Driver]:
 
 
 def kinds(npu: Driver) -> list[str]:
-    return [finding.kind for finding in npu.emulator.findings]
+    return [violation.rule for violation in npu.emulator.report().violations]
 
 
 def two_streams(npu: Driver) -> list[int]:
@@ -54,8 +54,10 @@ def two_streams(npu: Driver) -> list[int]:
 def test_one_model_on_two_streams_at_once(strict: Driver, lenient: Driver) -> None:
     assert two_streams(strict) == [0, 107005, 0]
     assert two_streams(lenient) == [0, 0, 0]
-    assert kinds(strict) == kinds(lenient) == ["one model on two streams"]
-    assert "test_strict.py" in strict.emulator.findings[0].where
+    assert kinds(strict) == kinds(lenient) == ["model-on-two-streams"]
+    violation = strict.emulator.report().violations[0]
+    assert violation.call == "acl.mdl.execute_async"
+    assert "test_strict.py" in violation.where
 
 
 def freed_in_use(npu: Driver) -> list[int]:
@@ -71,7 +73,7 @@ def freed_in_use(npu: Driver) -> list[int]:
 
 def test_memory_freed_while_queued_work_needs_it(strict: Driver, lenient: Driver) -> None:
     assert freed_in_use(strict) == [107000, 107000, 0]
-    assert set(kinds(strict)) == {"memory freed in use"}
+    assert set(kinds(strict)) == {"free-in-use"}
     assert freed_in_use(lenient) == [0, 0, 507899]
 
 
@@ -93,7 +95,7 @@ def test_pageable_memory_in_an_asynchronous_copy(strict: Driver, lenient: Driver
     for npu, code in ((strict, 107016), (lenient, 0)):
         target = npu.device(32)
         assert npu.rt.memcpy_async(target, 32, data.ctypes.data, 32, 1, npu.stream()) == code
-        assert kinds(npu) == ["pageable memory in memcpy_async"]
+        assert kinds(npu) == ["pageable-async-copy"]
 
 
 def test_acl_calls_in_a_callback(strict: Driver, lenient: Driver) -> None:
@@ -103,7 +105,7 @@ def test_acl_calls_in_a_callback(strict: Driver, lenient: Driver) -> None:
         npu.ok(npu.rt.launch_callback(lambda _, npu=npu, seen=seen: seen.append(npu.rt.malloc(64, 0)[1]), 0, 0, stream))
         npu.ok(npu.rt.process_report(1000))
         assert seen == [code]
-        assert kinds(npu) == ["acl call in a callback"]
+        assert kinds(npu) == ["call-in-callback"]
         assert npu.rt.malloc(64, 0)[1] == 0
 
 
@@ -116,12 +118,14 @@ def test_teardown_in_the_wrong_order(lenient: Driver) -> None:
     lenient.ok(lenient.rt.set_device(0))
     lenient.ok(lenient.rt.reset_device(0))
     lenient.ok(lenient.rt.destroy_context(lenient.context))
-    assert kinds(lenient) == [
-        "stream destroyed while subscribed",
-        "device reset before its contexts",
-        "context closed before its streams",
-        "context closed before its models",
-    ]
+    assert kinds(lenient) == ["teardown-order"] * 3
+    texts = [violation.text for violation in lenient.emulator.report().violations]
+    assert "before unsubscribing" in texts[0]
+    assert "reset before its contexts" in texts[1]
+    assert "closed with model, stream left in it" in texts[2]
+    lenient.ok(lenient.acl.finalize())
+    swept = [leak.kind for leak in lenient.emulator.report().leaks]
+    assert swept == ["stream", "model"]
 
 
 def test_leaks_are_named_with_the_place_where_they_were_made(strict: Driver) -> None:
@@ -132,7 +136,7 @@ def test_leaks_are_named_with_the_place_where_they_were_made(strict: Driver) -> 
     strict.load(doubler())
     strict.dataset((0, 0))
     strict.mdl.create_desc()
-    leaks = strict.emulator.leaks()
+    leaks = strict.emulator.report().leaks
     assert {leak.kind for leak in leaks} == {
         "context",
         "stream",
@@ -143,11 +147,15 @@ def test_leaks_are_named_with_the_place_where_they_were_made(strict: Driver) -> 
         "dataset",
         "data buffer",
         "model description",
+        "init",
     }
-    assert all("kit.py" in leak.where or "test_strict.py" in leak.where for leak in leaks)
+    assert all("kit.py" in leak.where or "test_strict.py" in leak.where for leak in leaks if leak.kind != "init")
     strict.ok(strict.acl.finalize())
-    assert kinds(strict) == ["leak"] * len(leaks)
-    assert "1000 bytes of device 0" in " ".join(finding.text for finding in strict.emulator.findings)
+    strict.ok(strict.rt.destroy_context(strict.context))
+    report = strict.emulator.report()
+    assert report.leaks == leaks[:-1]
+    assert "device memory" in str(report)
+    assert "of 1000 bytes on device 0" in str(report)
 
 
 def test_a_tidy_program_has_no_leaks_and_no_findings(strict: Driver) -> None:
@@ -170,8 +178,9 @@ def test_a_tidy_program_has_no_leaks_and_no_findings(strict: Driver) -> None:
     npu.ok(npu.mdl.unload(loaded))
     npu.ok(npu.rt.destroy_context(npu.context))
     npu.ok(npu.acl.finalize())
-    assert npu.emulator.leaks() == ()
-    assert npu.emulator.findings == ()
+    report = npu.emulator.report()
+    assert not report
+    assert str(report) == ""
 
 
 def test_a_finding_is_logged_once_per_line(lenient: Driver, caplog: pytest.LogCaptureFixture) -> None:
@@ -182,7 +191,46 @@ def test_a_finding_is_logged_once_per_line(lenient: Driver, caplog: pytest.LogCa
     assert len(caplog.records) == 1
     assert "pageable" in caplog.text
     assert "test_strict.py" in caplog.text
-    assert len(lenient.emulator.findings) == 1
+    (violation,) = lenient.emulator.report().violations
+    assert violation.times == 3
+
+
+def test_misused_addresses_and_handles_are_told_apart(lenient: Driver) -> None:
+    npu, stream = lenient, lenient.stream()
+    address, (host, _) = npu.device(64), npu.pinned(np.ones(8))
+    npu.rt.memcpy(address, 10, host, 20, 1)
+    npu.rt.memcpy(address, 2000, host, 200, 1)
+    npu.ok(npu.rt.free(address))
+    npu.rt.free(address)
+    npu.rt.memcpy(address, 32, host, 32, 1)
+    npu.rt.free(address + (1 << 20))
+    npu.rt.launch_callback(id, 0, 0, stream)
+    npu.ok(npu.rt.destroy_stream(stream))
+    npu.rt.synchronize_stream(stream)
+    other = npu.stream()
+    npu.ok(npu.rt.create_context(0))
+    npu.rt.synchronize_stream(other)
+    assert kinds(npu) == [
+        "overflow",
+        "overflow",
+        "double-free",
+        "use-after-free",
+        "wild-address",
+        "unsubscribed-stream",
+        "stale-handle",
+        "foreign-stream",
+    ]
+
+
+def test_memory_freed_before_queued_work_ran_is_told_with_the_line_that_queued_it() -> None:
+    emulator = Emulator(Config(memory=64 << 20, trace=True))
+    emulator.acl.init()
+    npu = Driver(emulator)
+    assert freed_in_use(npu) == [0, 0, 507899]
+    (violation,) = emulator.report().violations
+    assert violation.rule == "use-after-free"
+    assert violation.where.endswith(" in freed_in_use")
+    emulator.shutdown()
 
 
 def test_strict_mode_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
