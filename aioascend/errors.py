@@ -17,6 +17,7 @@ __all__ = [
     "ForkedProcess",
     "InvalidInput",
     "ModelLoadError",
+    "NoEventLoop",
     "OutOfMemory",
     "Overloaded",
     "SessionClosed",
@@ -65,6 +66,10 @@ class ForkedProcess(AioascendError):
 
 class BlockingCallInLoop(AioascendError, RuntimeError):
     """A synchronous door was used on the thread of a running event loop, which it would have blocked."""
+
+
+class NoEventLoop(AioascendError, RuntimeError):
+    """Something was awaited without a running asyncio event loop, under another async library for example."""
 
 
 class StaleLease(AioascendError):

@@ -23,6 +23,7 @@ from .runtime import process
 from .runtime.background import in_background, wait_for
 from .runtime.core import DeviceCore, quietly
 from .runtime.pipeline import Pipeline
+from .runtime.ports import current_port
 from .runtime.request import Request
 from .telemetry.statistics import SessionStatistics
 from .ticket import Ticket
@@ -112,6 +113,7 @@ class Session:
         pipeline = self._usable()
         request = Request(self._checked(pipeline, inputs), patient=True)
         del inputs
+        current_port()
         pipeline.submit(request)
         try:
             await request.taken.wait()

@@ -12,6 +12,7 @@ import numpy as np
 from .errors import DeadlineExceeded, InvalidInput
 from .model import Outputs
 from .runtime.pipeline import Pipeline
+from .runtime.ports import current_port
 from .runtime.request import Request
 
 __all__ = ["expired", "limit_of", "prepare_anyio", "run_request", "until_taken"]
@@ -22,6 +23,7 @@ async def run_request(pipeline: Pipeline, request: Request, timeout: float | Non
     limit = limit_of(timeout)
     if limit is not None and limit <= 0:
         raise expired(timeout)
+    current_port()  # before anything is queued: raises where no loop runs
     pipeline.submit(request)
     try:
         await request.done.wait(limit)

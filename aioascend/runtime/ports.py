@@ -15,6 +15,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from ..errors import NoEventLoop
+
 __all__ = ["LoopPort", "Port", "ThreadPort", "current_port"]
 
 logger = logging.getLogger("aioascend.runtime")
@@ -90,8 +92,14 @@ _ports: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopPort] = weakref
 
 
 def current_port() -> tuple[asyncio.AbstractEventLoop, LoopPort]:
-    """The running loop and its port; raises `RuntimeError` outside one."""
-    loop = asyncio.get_running_loop()
+    """The running loop and its port; raises `NoEventLoop` where none of asyncio's kind runs."""
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        raise NoEventLoop(
+            "this has to be awaited on a running asyncio event loop (any implementation of it), and there is none on "
+            "this thread; plain threads, and trio through trio.to_thread, use infer_sync"
+        ) from None
     port = _ports.get(loop)
     if port is None:
         with _lock:

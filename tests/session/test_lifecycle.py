@@ -75,6 +75,14 @@ async def test_a_session_that_is_not_open_says_what_to_do() -> None:
         await session.submit(ONES)
 
 
+def test_awaiting_without_an_asyncio_loop_says_so() -> None:
+    with aioascend.Session(kit.add(1)) as session:
+        for call in (session.infer(ONES), session.submit(ONES)):
+            with pytest.raises(aioascend.NoEventLoop, match="running asyncio event loop"):
+                call.send(None)  # what another async library would do
+        assert session.infer_sync(ONES)[0][0] == 2
+
+
 async def test_repr_and_statistics_tell_the_state(tmp_path: Path) -> None:
     path = tmp_path / "tiny.onnx"
     path.write_bytes(kit.add(1))
