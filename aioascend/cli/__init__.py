@@ -18,7 +18,7 @@ from typing import NoReturn
 
 import aioascend
 
-from . import devices, inspect, run
+from . import devices, emulate, inspect, run
 from .arguments import UsageError
 
 __all__ = ["main"]
@@ -32,6 +32,7 @@ examples:
   aioascend devices
   aioascend inspect model.onnx --shape x:1,3,224,224
   aioascend run model.om --input x.npy --output-dir out
+  aioascend emulate infer.py model.om
 """
 
 
@@ -78,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"aioascend {_version()}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (devices, inspect, run):
+    for command in (devices, inspect, run, emulate):
         command.add_to(commands)
     return parser
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from .. import driver
-from ..emulator import Emulator
+from ..emulator import Config, Emulator
 from ..runtime import process
 from .stub import StubDriver
 
-__all__ = ["installed", "stubbed"]
+__all__ = ["assert_balanced", "emulated", "emulator_fixture", "installed", "stub_fixture", "stubbed"]
 
 
 @contextlib.contextmanager
@@ -47,3 +47,72 @@ def stubbed(**settings: Any) -> Iterator[StubDriver]:
     stub = StubDriver(**settings)
     with installed(driver.Backend("npu", stub.acl)):
         yield stub
+
+
+@contextlib.contextmanager
+def emulated(*, faults: str | None = None, check: bool = True, **settings: Any) -> Iterator[Emulator]:
+    """A fresh emulator as what ``devices="emulator:0"`` means; with `check`, `assert_balanced` holds at the end.
+
+    `settings` are those of `aioascend.emulator.Config`; strict mode is on unless ``strict=False``. `faults` is a text
+    as ``"acl.rt.malloc#3=207001"``; more can be asked for through ``emulator.faults``.
+
+    Example::
+
+        with aioascend.testing.emulated(devices=2) as emulator:
+            emulator.faults.fail_task("execute", 507015)
+            async with aioascend.Session("model.onnx", devices="emulator:1") as session:
+                with pytest.raises(aioascend.ExecutionFailed):
+                    await session.infer(x)
+                await session.infer(x)
+    """
+    emulator = Emulator(Config.from_env(**{"strict": True, **settings}))
+    if faults is not None:
+        emulator.faults.parse(faults)
+    try:
+        with installed(driver.Backend("emulator", emulator.acl, emulator)):
+            yield emulator
+        if check:
+            assert_balanced(emulator)
+    finally:
+        emulator.shutdown()
+
+
+def assert_balanced(what: Emulator | StubDriver) -> None:
+    """Assert that everything made on an emulator or a stub was released, and nothing done that hardware forbids.
+
+    ``acl.init`` without ``acl.finalize`` is no leak: others in a process may share it.
+    """
+    if isinstance(what, StubDriver):
+        what.assert_balanced()
+        return
+    report = what.report()
+    problems = [str(leak) for leak in report.leaks if leak.kind != "init"] + [str(one) for one in report.violations]
+    if problems:
+        raise AssertionError(f"{len(problems)} not balanced:\n  " + "\n  ".join(problems))
+
+
+def emulator_fixture(**settings: Any) -> Callable[..., Any]:
+    """A pytest fixture of `emulated` with these arguments: ``emulator = emulator_fixture(devices=2)`` in conftest.py.
+
+    The test's fixture is the `Emulator`.
+    """
+    import pytest
+
+    @pytest.fixture
+    def emulator() -> Iterator[Emulator]:
+        with emulated(**settings) as one:
+            yield one
+
+    return emulator
+
+
+def stub_fixture(**settings: Any) -> Callable[..., Any]:
+    """A pytest fixture of `stubbed` with these arguments: ``stub = stub_fixture()``; its value is the `StubDriver`."""
+    import pytest
+
+    @pytest.fixture
+    def stub() -> Iterator[StubDriver]:
+        with stubbed(**settings) as one:
+            yield one
+
+    return stub

@@ -20,6 +20,7 @@ __all__ = ["Call", "Live", "StubDriver"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 _UNINITIALIZE = 100001
+_INVALID_PARAM = 100000
 _LOG = 100_000
 
 
@@ -183,10 +184,9 @@ class StubDriver:
             with self._lock:
                 injected = self._enter(form)
                 if form.releases and self._live.pop((form.releases, arguments[0]), None) is None:
-                    self.mistakes.append(
-                        f"{form.name} of {arguments[0]:#x}, which is no {form.releases} (call {self.total})"
-                    )
-                    injected = injected or 100000
+                    what = f"{arguments[0]:#x}, which is no {form.releases}"
+                    self.mistakes.append(f"{form.name} of {what} (call {self.total})")
+                    injected = injected or _INVALID_PARAM
                 value, code = (None, injected) if injected else self._do(method, form, arguments)
                 self._note(form, arguments, value, code, bool(injected))
             if code == 0 and form.then is not None:

@@ -82,7 +82,7 @@ class Form:
 
     `gives` is "status" (the code alone), "value" (the value alone, 0 on failure) or "both"; `failed` stands before the
     code when a function that gives both fails. `creates` and `releases` name the kind of thing whose handle the
-    function gives, or takes first. `then` is a method that runs afterwards, outside the stub's lock, and gives the code.
+    function gives, or takes first. `then` is a method that runs afterwards, outside the lock, and gives the code.
     """
 
     name: str
@@ -159,7 +159,7 @@ class StubCalls:
         """Note the text that get_recent_err_msg gives on this thread."""
         self._local.message = f"E{code}: {name} {'was told to fail' if injected else 'failed'}"
 
-    # -- process, devices, contexts -------------------------------------------------------------------------------------
+    # -- process, devices, contexts ---------------------------------------------------------------------------------
 
     @stands_for("init", context=False, init=False)
     def init(self, config: str = "") -> None:

@@ -68,7 +68,7 @@ def infer(path, x):
     check("execute", acl.mdl.execute(model_id, datasets[0], datasets[1]))
     y = np.empty_like(x)
     check("memcpy", acl.rt.memcpy(y.ctypes.data, y.nbytes, pointers[1], y.nbytes, ACL_MEMCPY_DEVICE_TO_HOST))
-    for buffer, dataset, pointer in zip(buffers, datasets, pointers):
+    for buffer, dataset, pointer in zip(buffers, datasets, pointers, strict=True):
         check("destroy_data_buffer", acl.destroy_data_buffer(buffer))
         check("destroy_dataset", acl.mdl.destroy_dataset(dataset))
         check("free", acl.rt.free(pointer))

@@ -56,7 +56,7 @@ class Lane:
 
     def close(self):
         check("destroy_stream", acl.rt.destroy_stream(self.stream))
-        for buffer, dataset, pointer in zip(self.buffers, self.datasets, self.pointers):
+        for buffer, dataset, pointer in zip(self.buffers, self.datasets, self.pointers, strict=True):
             check("destroy_data_buffer", acl.destroy_data_buffer(buffer))
             check("destroy_dataset", acl.mdl.destroy_dataset(dataset))
             check("free", acl.rt.free(pointer))

@@ -54,7 +54,7 @@ class ModelExecutor:
         return dataset
 
     def execute(self, *arrays):
-        for array, (pointer, size, shape, dtype) in zip(arrays, self.inputs):
+        for array, (pointer, size, shape, dtype) in zip(arrays, self.inputs, strict=True):
             data = np.ascontiguousarray(array, dtype).reshape(shape).tobytes()
             source = acl.util.bytes_to_ptr(data)
             check("memcpy", acl.rt.memcpy(pointer, size, source, len(data), ACL_MEMCPY_HOST_TO_DEVICE))

@@ -70,12 +70,12 @@ class Model:
             self.datasets.append(dataset)
 
     def run(self, source, target, size):
-        for buffer, pointer in zip(self.buffers, (source, target)):
+        for buffer, pointer in zip(self.buffers, (source, target), strict=True):
             check("update_data_buffer", acl.update_data_buffer(buffer, pointer, size))
         check("execute", acl.mdl.execute(self.model_id, *self.datasets))
 
     def close(self):
-        for buffer, dataset in zip(self.buffers, self.datasets):
+        for buffer, dataset in zip(self.buffers, self.datasets, strict=True):
             check("destroy_data_buffer", acl.destroy_data_buffer(buffer))
             check("destroy_dataset", acl.mdl.destroy_dataset(dataset))
         check("unload", acl.mdl.unload(self.model_id))

@@ -74,7 +74,7 @@ class Place:
     def close(self):
         for event in (*self.events, self.copied_out):
             check("destroy_event", acl.rt.destroy_event(event))
-        for buffer, dataset, pointer, host in zip(self.buffers, self.datasets, self.device, self.pinned):
+        for buffer, dataset, pointer, host in zip(self.buffers, self.datasets, self.device, self.pinned, strict=True):
             check("destroy_data_buffer", acl.destroy_data_buffer(buffer))
             check("destroy_dataset", acl.mdl.destroy_dataset(dataset))
             check("free", acl.rt.free(pointer))
