@@ -80,8 +80,8 @@ class Tensor:
 class Form:
     """What a function gives back and keeps account of.
 
-    `gives` is "status" (the code alone), "value" (the value alone, 0 on failure) or "both"; `failed` stands before the
-    code when a function that gives both fails. `creates` and `releases` name the kind of thing whose handle the
+    `gives` is "status" (the code alone), "value" (the value alone) or "both"; `failed` is the value of a function that
+    failed. `creates` and `releases` name the kind of thing whose handle the
     function gives, or takes first. `then` is a method that runs afterwards, outside the lock, and gives the code.
     """
 
@@ -99,10 +99,11 @@ class Form:
         if self.gives == "status":
             return code
         if self.gives == "value":
-            return 0 if code else value
+            return self.failed if code else value
         if code:
-            return ({}, code) if self.failed == {} else (self.failed, code)
-        return (*value, 0) if isinstance(value, tuple) else (value, 0)
+            # a fresh dict: callers may change theirs
+            value = {} if self.failed == {} else self.failed
+        return (*value, code) if isinstance(value, tuple) else (value, code)
 
 
 def stands_for(name: str, gives: str = "status", **more: Any) -> Callable[[F], F]:
@@ -173,11 +174,11 @@ class StubCalls:
             raise Refused(_REPEAT_FINALIZE)
         self.initialised = False
 
-    @stands_for("get_soc_name", "value", context=False)
+    @stands_for("get_soc_name", "value", failed=None, context=False)
     def get_soc_name(self) -> str:
         return "Stub"
 
-    @stands_for("get_recent_err_msg", "value", context=False, init=False)
+    @stands_for("get_recent_err_msg", "value", failed=None, context=False, init=False)
     def get_recent_err_msg(self) -> str | None:
         message, self._local.message = self._local.message, None
         return message
@@ -235,7 +236,7 @@ class StubCalls:
     def get_context(self) -> int:
         return self._here()
 
-    @stands_for("rt.get_mem_info", "both")
+    @stands_for("rt.get_mem_info", "both", failed=(0, 0))
     def get_mem_info(self, attribute: int) -> tuple[int, int]:
         return self.memory - self._used, self.memory
 
@@ -499,11 +500,11 @@ class StubCalls:
     def get_cur_output_dims(self, description: int, index: int) -> dict[str, Any]:
         return _dims(self.outputs[index])
 
-    @stands_for("mdl.get_input_name_by_index", "value", context=False)
+    @stands_for("mdl.get_input_name_by_index", "value", failed=None, context=False)
     def get_input_name_by_index(self, description: int, index: int) -> str:
         return self.inputs[index].name
 
-    @stands_for("mdl.get_output_name_by_index", "value", context=False)
+    @stands_for("mdl.get_output_name_by_index", "value", failed=None, context=False)
     def get_output_name_by_index(self, description: int, index: int) -> str:
         return self.outputs[index].name
 
