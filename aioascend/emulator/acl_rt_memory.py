@@ -7,13 +7,14 @@ from time import perf_counter
 
 from . import codes
 from .args import Failure, call
-from .device_model import ComputeUnit, Fault, Work
+from .device_model import ComputeUnit, Fault, Stream, Work
 from .findings import call_site
 from .memory import Block, allocate_pinned, fill_released, move
 from .process import Process
 from .waiting import wait_for_stream
 
 _USED = "use-after-free"
+_UNDEFINED = 0xA5
 
 
 class Copy(Work):
@@ -68,6 +69,22 @@ class Fill(Work):
             return Fault(codes.DRV_INTERNAL_ERROR, f"{self.block!r} was freed before the memset", _USED)
         fill_released(self.address + self.block.delta, self.value, self.count)
         return None
+
+
+class Refused(Work):
+    """Work that the device refuses when it gets there."""
+
+    kind = "copy"
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        super().__init__(True)
+        self.text = text
+
+    def run(self) -> Fault | None:
+        """Fail."""
+        return Fault(codes.DRV_INTERNAL_ERROR, self.text)
 
 
 class MemoryCalls:
@@ -211,6 +228,10 @@ class MemoryCalls:
         return codes.SUCCESS
 
     def _copy_now(self, destination: int, to: Block | None, source: int, origin: Block | None, count: int) -> None:
+        if origin is None:
+            count = self._known(source, count, "read beyond the end of")
+        if to is None:
+            count = self._known(destination, count, "write beyond the end of")
         profile = self._profile
         start = perf_counter() if profile is not None else 0.0
         move(
@@ -220,6 +241,19 @@ class MemoryCalls:
         )
         if profile is not None:
             profile.spend(profile.copy(count, self._bandwidth(to, origin)) - (perf_counter() - start))
+
+    def _known(self, address: int, count: int, what: str) -> int:
+        """The bytes that may be copied where `address` came from ``acl.util`` and its size is known.
+
+        Hardware copies whatever lies behind, which goes well by luck; here it would be a segmentation fault now and
+        then.
+        """
+        size = self._process.host_objects.size_at(address)
+        if size is None or count <= size:
+            return count
+        text = f"a copy of {count} bytes would {what} a Python object of {size}"
+        self._findings.note("overflow", "a copy", text, codes.PARAM_INVALID)
+        return size
 
     def _bandwidth(self, to: Block | None, origin: Block | None) -> float:
         assert self._profile is not None
@@ -243,7 +277,12 @@ class MemoryCalls:
         to = process.block_of(destination, count)
         origin = process.block_of(source, count)
         if (to is None or to.device < 0) and (origin is None or origin.device < 0) and process.config.run_mode:
-            raise Failure(codes.FEATURE_NOT_SUPPORT, "memcpy_async from host to host memory")
+            if process.config.cann >= "8":
+                raise Failure(codes.FEATURE_NOT_SUPPORT, "memcpy_async from host to host memory")
+            process.engine_of(target).submit(target, Refused("memcpy_async from host to host memory"))
+            return codes.SUCCESS
+        if (to is None or origin is None) and process.config.cann < "8.5":
+            return self._old_pageable(target, destination if to is None else source, to, destination, count)
         if to is None or origin is None:
             self._findings.note(
                 "pageable-async-copy",
@@ -271,6 +310,18 @@ class MemoryCalls:
         with engine.lock:
             if engine.model.submit(target, task):
                 engine.kick()
+        return codes.SUCCESS
+
+    def _old_pageable(self, target: Stream, host: int, to: Block | None, destination: int, count: int) -> int:
+        """CANN before 8.5: host addresses must be aligned, and what a pageable copy does is undefined."""
+        if host % 64:
+            raise Failure(codes.ADDR_UNALIGNED, f"the host address {host:#x} is not aligned to 64 bytes")
+        text = "host memory that did not come from malloc_host makes the copy undefined"
+        self._findings.note("pageable-async-copy", "acl.rt.memcpy_async", text, codes.INVALID_MEMORY_TYPE)
+        # undefined is what it is: the device gets a pattern, the host nothing
+        if to is not None:
+            task = Fill(destination, to, _UNDEFINED, count, count <= self._inline)
+            self._process.engine_of(target).submit(target, task)
         return codes.SUCCESS
 
     def _check(self, destination: int, maximum: int, source: int, count: int, kind: int) -> None:

@@ -68,6 +68,7 @@ class TopCalls:
                 raise Failure(codes.REPEAT_FINALIZE, "acl.finalize() without acl.init()")
             process.initialised = 0
         process.left = self.leaks()
+        process.host_objects.clear()
         return codes.SUCCESS
 
     @call(failed=(0,))

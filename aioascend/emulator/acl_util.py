@@ -70,7 +70,9 @@ class UtilCalls:
         """Address of a bytes object's own storage; keep the object."""
         if not isinstance(data, bytes):
             raise TypeError(f"acl.util.bytes_to_ptr: args could not be parsed: bytes wanted, not {type(data).__name__}")
-        return ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value or 0
+        address = ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value or 0
+        self._process.host_objects.keep(address, data, len(data))
+        return address
 
     @call("kk", bare=b"")
     def ptr_to_bytes(self, address: int, size: int) -> bytes:
@@ -82,13 +84,13 @@ class UtilCalls:
     def numpy_to_ptr(self, array: Any) -> int:
         """Address of an array's data; deprecated, and wrong for arrays that are not contiguous."""
         warnings.warn("acl.util.numpy_to_ptr is deprecated, use bytes_to_ptr", DeprecationWarning, stacklevel=3)
-        return int(self._array(array, "numpy_to_ptr").ctypes.data)
+        return self._kept(self._array(array, "numpy_to_ptr"))
 
     @call("O", bare=(0, None))
     def numpy_contiguous_to_ptr(self, array: Any) -> tuple[int, Any]:
         """Address of the array made contiguous, and that array, which must be kept."""
         contiguous = numpy.ascontiguousarray(self._array(array, "numpy_contiguous_to_ptr"))
-        return int(contiguous.ctypes.data), contiguous
+        return self._kept(contiguous), contiguous
 
     @call("kOi", bare=None)
     def ptr_to_numpy(self, address: int, shape: Any, number: int) -> Any:
@@ -108,6 +110,12 @@ class UtilCalls:
             return numpy.empty(shape, dtype)
         buffer = memoryview((ctypes.c_char * (count * dtype.itemsize)).from_address(address))
         return numpy.frombuffer(buffer, dtype=dtype).reshape(shape)
+
+    def _kept(self, array: Any) -> int:
+        address = int(array.ctypes.data)
+        if array.flags.c_contiguous:
+            self._process.host_objects.keep(address, array, array.nbytes)
+        return address
 
     def _array(self, array: Any, name: str) -> Any:
         if not isinstance(array, numpy.ndarray):

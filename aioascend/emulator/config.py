@@ -43,6 +43,8 @@ class Config:
     streams: int = 1024
     events: int = 1023
     report_threads: int = 1024
+    # "6.0", "8.0", "8.5", "9.0": what memcpy_async does with pageable host memory (reference §8)
+    cann: str = "9.0"
     # up to this size a copy is made by the thread that advances the streams
     inline_copy: int = 128 << 10
     profile: Profile | None = None
@@ -53,13 +55,15 @@ class Config:
         for name, least in (("devices", 1), ("memory", 1 << 20), ("intra_op_threads", 1), ("concurrent_executes", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, {getattr(self, name)} was given")
+        if self.cann not in ("6.0", "8.0", "8.5", "9.0"):
+            raise ValueError(f"cann is 6.0, 8.0, 8.5 or 9.0, {self.cann!r} was given")
         if self.run_mode not in (codes.RUN_MODE_DEVICE, codes.RUN_MODE_HOST):
             raise ValueError(f"run_mode is 0 (on the board) or 1 (PCIe host), {self.run_mode} was given")
 
     @classmethod
     def from_env(cls, **changes: Any) -> Config:
         """Defaults from ``AIOASCEND_EMULATOR_DEVICES``, ``_MEMORY`` (bytes, ``512M``, ``8G``), ``_THREADS``, ``_SOC``,
-        ``_STRICT`` and ``_PROFILE`` (a TOML file).
+        ``_CANN``, ``_STRICT`` and ``_PROFILE`` (a TOML file).
         """
         values: dict[str, Any] = {}
         for field, variable, convert in (
@@ -67,6 +71,7 @@ class Config:
             ("memory", "MEMORY", parse_size),
             ("intra_op_threads", "THREADS", int),
             ("soc_name", "SOC", str),
+            ("cann", "CANN", str),
             ("strict", "STRICT", lambda text: text not in ("0", "no", "false")),
             ("profile", "PROFILE", Profile.from_file),
         ):

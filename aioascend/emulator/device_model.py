@@ -405,6 +405,9 @@ class DeviceModel:
         if fault is not None:
             stream.fail(fault)
         stream.queue.popleft()
+        if fault is not None and stream.failure_mode == codes.FAILURE_STOP:
+            stream.state = State.IDLE
+            self.drop(stream, fault.code)
         if self.timed:
             stream.ready_at = max(stream.ready_at, work.deadline)
         work.finished(self)

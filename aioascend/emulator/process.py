@@ -15,6 +15,7 @@ from .device_model import Event, Fault, ReportQueue, Stream, Work
 from .engine import Engine
 from .faults import Faults
 from .findings import UNKNOWN, Findings, Leak
+from .host_objects import HostObjects
 from .memory import Block, Blocks, DeviceMemory
 
 # handles of every kind come from one counter, so that a handle of the wrong kind is never valid by accident
@@ -107,6 +108,7 @@ class Process:
         self.models: dict[int, Any] = {}
         self.allocations: dict[int, Block] = {}
         self.pinned = Blocks(self.allocations)
+        self.host_objects = HostObjects()
         self.reports: dict[int, ReportQueue] = {}
         self.report_devices: dict[int, Device] = {}
         self.run_options: list[Any] = []

@@ -31,6 +31,8 @@ def wait_for_stream(process: Process, stream: Stream, milliseconds: int) -> Faul
             if not waiter.woken:
                 stream.waiters.remove(entry)
             fault = stream.take_fault() if stream.completed >= target else None
+    if fault is not None:
+        return fault
     if waiter.code:
         raise Failure(waiter.code, "waiting was ended: the stream was aborted or its device shut down")
     if not waiter.woken and stream.completed < target:

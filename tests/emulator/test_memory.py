@@ -214,3 +214,51 @@ def test_random_use_never_overlaps_and_comes_out_even(memory: DeviceMemory) -> N
         memory.release(start)
     assert memory.free == MIB
     assert len(memory.blocks) == 0
+
+
+def test_a_copy_beyond_a_python_object_is_cut_and_told(npu: Driver) -> None:
+    target, data = npu.device(64), bytes(range(16))
+    npu.ok(npu.rt.memset(target, 64, 9, 64))
+    npu.ok(npu.rt.memcpy(target, 64, npu.acl.util.bytes_to_ptr(data), 64, 1))
+    assert npu.download(target, np.zeros(64, np.uint8)).tolist() == [*range(16), *[9] * 48]
+    (violation,) = npu.emulator.report().violations
+    assert violation.rule == "overflow"
+    assert "read beyond the end of a Python object of 16" in violation.text
+
+
+def test_bytes_that_died_after_their_address_was_taken_are_still_there(npu: Driver) -> None:
+    target = npu.device(4096)
+    for value in range(50):
+        address = npu.acl.util.bytes_to_ptr(bytes([value]) * 4096)
+        assert bytes(8192)
+        npu.ok(npu.rt.memcpy(target, 4096, address, 4096, 1))
+        assert (npu.download(target, np.zeros(4096, np.uint8)) == value).all()
+
+
+def old_driver(cann: str) -> Driver:
+    emulator = Emulator(Config(memory=16 * MIB, cann=cann))
+    emulator.acl.init()
+    return Driver(emulator)
+
+
+def test_before_cann_8_5_a_pageable_copy_is_undefined_and_must_be_aligned() -> None:
+    npu = old_driver("8.0")
+    data = np.zeros(256, np.uint8)
+    start = -data.ctypes.data % 64
+    target = npu.device(64)
+    stream = npu.stream()
+    assert npu.rt.memcpy_async(target, 64, data.ctypes.data + start + 1, 64, 1, stream) == 107008
+    npu.ok(npu.rt.memcpy_async(target, 64, data.ctypes.data + start, 64, 1, stream))
+    npu.ok(npu.rt.synchronize_stream(stream))
+    assert (npu.download(target, np.zeros(64, np.uint8)) == 0xA5).all()
+    npu.emulator.shutdown()
+
+
+def test_host_to_host_on_a_stream_by_version() -> None:
+    for cann, now, later in (("6.0", 0, 507899), ("8.0", 207000, 0)):
+        npu = old_driver(cann)
+        (a, _), (b, _) = npu.pinned(np.ones(8)), npu.pinned(np.zeros(8))
+        stream = npu.stream()
+        assert npu.rt.memcpy_async(b, 64, a, 64, 0, stream) == now
+        assert npu.rt.synchronize_stream(stream) == later
+        npu.emulator.shutdown()

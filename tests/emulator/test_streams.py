@@ -325,3 +325,20 @@ def test_pipelined_runs_over_three_streams_give_each_its_own_answer(npu: Driver)
         npu.ok(npu.rt.memcpy_async(back, 16, dout, 16, 2, copy_out))
         npu.ok(npu.rt.record_event(down, copy_out))
     npu.ok(npu.rt.synchronize_device())
+
+
+def test_a_stream_in_stop_mode_drops_what_follows_a_failure(npu: Driver) -> None:
+    model, stream = npu.load(gather()), npu.stream()
+    npu.ok(npu.rt.set_stream_failure_mode(stream, 1))
+    assert npu.rt.set_stream_failure_mode(stream, 2) == 107000
+    bad, to, _ = npu.bind([np.array([9])], [np.zeros(1, np.float32)])
+    source, target = npu.upload(np.ones(1)), npu.upload(np.zeros(1))
+    release = npu.hold(stream)
+    npu.ok(npu.mdl.execute_async(model, bad, to, stream))
+    npu.ok(npu.rt.memcpy_async(target, 8, source, 8, 3, stream))
+    release()
+    assert npu.rt.synchronize_stream(stream) == 507011
+    assert npu.download(target, np.zeros(1))[0] == 0
+    npu.ok(npu.rt.memcpy_async(target, 8, source, 8, 3, stream))
+    npu.ok(npu.rt.synchronize_stream(stream))
+    assert npu.download(target, np.zeros(1))[0] == 1
