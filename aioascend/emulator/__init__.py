@@ -94,7 +94,8 @@ class Emulator:
 
         `shapes` fixes inputs, `examples` are values for the runs that find output shapes which inference cannot,
         `output_shapes` wins over both. `gears` (``{"batch": [1, 2, 4]}``, ``{"hw": [[h, w], ...]}`` or ``{"dims":
-        [[...], ...]}``) makes a model with gears of what `shapes` leaves open as -1. `CompileError` says what is
+        [[...], ...]}``) makes a model with gears of what `shapes` leaves open as -1, ``{"free": True}`` one whose
+        axes stay open. `CompileError` says what is
         missing or wrong.
         """
         options = self._process.run_options

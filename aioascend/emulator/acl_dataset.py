@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from . import codes
+from .acl_tensor import TensorCalls
 from .acl_top import TopCalls
 from .args import Failure, call
 from .process import Process
@@ -11,11 +12,14 @@ from .process import Process
 class DatasetCalls:
     """Dataset functions. A dataset is an ordered list of data-buffer handles and owns none of them."""
 
-    def __init__(self, process: Process, top: TopCalls) -> None:
+    def __init__(self, process: Process, top: TopCalls, tensors: TensorCalls) -> None:
+        self.tensors = tensors.descriptors
         self._process = process
         self._top = top
         self.datasets: dict[int, list[int]] = {}
         self.buffers = top.buffers
+        # tensor descriptors by dataset and index
+        self.shapes: dict[tuple[int, int], int] = {}
 
     def dataset(self, handle: int) -> list[int]:
         """A dataset by handle."""
@@ -34,9 +38,11 @@ class DatasetCalls:
 
     @call("k")
     def destroy_dataset(self, dataset: int) -> int:
-        """Forget a dataset; its data buffers stay."""
+        """Forget a dataset and its tensor descriptors; its data buffers stay."""
         if self.datasets.pop(dataset, None) is None:
             raise Failure(codes.INVALID_PARAM, f"{dataset:#x} is not a dataset, or was destroyed")
+        for key in [key for key in self.shapes if key[0] == dataset]:
+            self.tensors.pop(self.shapes.pop(key), None)
         return codes.SUCCESS
 
     @call("kk", failed=(0,))

@@ -14,6 +14,7 @@ from .args import Failure, call
 from .compile import load_network
 from .device_model import Stream
 from .findings import call_site
+from .free_shapes import FreeRuns
 from .memory import Block
 from .model import Execute, Model, Network, sizes
 from .offline import Source, from_memory, from_path
@@ -27,7 +28,8 @@ _EMPTY = bytearray(64)
 class ModelCalls:
     """Loading and running models."""
 
-    def __init__(self, process: Process, datasets: DatasetCalls) -> None:
+    def __init__(self, process: Process, datasets: DatasetCalls, free: FreeRuns) -> None:
+        self._free = free
         self._process = process
         self._datasets = datasets
         self._ids = itertools.count(1)
@@ -171,7 +173,7 @@ class ModelCalls:
         """Run and wait."""
         process = self._process
         context = process.current()
-        task = self._prepare(context, model, inputs, outputs)
+        task = self._prepare(context, model, inputs, outputs, waits=True)
         stream = Stream(0, context)
         process.engine_of(stream).submit(stream, task)
         fault = wait_for_stream(process, stream, -1)
@@ -209,7 +211,7 @@ class ModelCalls:
         if process.findings.trace:
             task.site = call_site()
 
-    def _prepare(self, context: Context, number: int, inputs: int, outputs: int) -> Execute:
+    def _prepare(self, context: Context, number: int, inputs: int, outputs: int, waits: bool = False) -> Execute:
         model = self._model(number)
         network = model.network
         if model.context is not context:
@@ -217,6 +219,8 @@ class ModelCalls:
         if network is None:
             raise Failure(codes.GE_MODEL_ID_INVALID, f"model {number} was unloaded")
         signature, gear = network.signature, model.gear
+        if signature.free:
+            return self._free.prepare(model, network, inputs, outputs, waits)
         wanted, results = signature.inputs, signature.outputs
         if gear is not None:
             wanted, results = (*gear.inputs, wanted[-1]), gear.outputs

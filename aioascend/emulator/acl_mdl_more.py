@@ -28,7 +28,6 @@ class MoreModelCalls:
         self._configs: dict[int, dict[int, Any]] = {}
         self._limits: dict[int, dict[int, int]] = {}
         self._bundles: dict[int, int] = {}
-        self._shapes: dict[tuple[int, int], int] = {}
 
     # -- loading with a config ----------------------------------------------------------------------------------
 
@@ -171,15 +170,15 @@ class MoreModelCalls:
         """Give a tensor's shape; the descriptor is copied. The dataset's own handle comes first."""
         if index >= len(self._datasets.dataset(dataset)):
             raise Failure(codes.INVALID_PARAM, f"the dataset has no buffer {index}")
-        copied = self._tensors.enter(self._tensors.descriptor(descriptor).copy())
-        self._shapes[dataset, index] = copied
+        copied = self._tensors.own(self._tensors.descriptor(descriptor).copy())
+        self._datasets.shapes[dataset, index] = copied
         return dataset, codes.SUCCESS
 
     @call("kk", bare=0)
     def get_dataset_tensor_desc(self, dataset: int, index: int) -> int:
         """The descriptor given before, 0 when there is none."""
         self._datasets.dataset(dataset)
-        return self._shapes.get((dataset, index), 0)
+        return self._datasets.shapes.get((dataset, index), 0)
 
     # -- what exists and does nothing here ----------------------------------------------------------------------
 

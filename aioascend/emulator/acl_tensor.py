@@ -58,6 +58,7 @@ class TensorCalls:
     def __init__(self, process: Process) -> None:
         self._process = process
         self.descriptors: dict[int, TensorDesc] = {}
+        self.owned: set[int] = set()
 
     def descriptor(self, handle: int) -> TensorDesc:
         """A descriptor by handle."""
@@ -71,6 +72,13 @@ class TensorCalls:
         handle = self._process.new_handle()
         self.descriptors[handle] = descriptor
         self._process.findings.made("tensor description", handle)
+        return handle
+
+    def own(self, descriptor: TensorDesc) -> int:
+        """A handle for a descriptor that belongs to a dataset, and goes with it."""
+        handle = self._process.new_handle()
+        self.descriptors[handle] = descriptor
+        self.owned.add(handle)
         return handle
 
     @call("iOi", bare=0)

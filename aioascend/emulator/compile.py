@@ -12,7 +12,7 @@ from . import codes, offline, onnx_wire
 from .args import Failure
 from .config import Config
 from .examples import checked_examples, example_runs
-from .gears import METADATA_KEY, Gear, Gears, Plan, Signature, named_shapes, plan
+from .gears import METADATA_KEY, Gear, Gears, Plan, Signature, free_signature, named_shapes, plan
 from .model import Network, check_tensors, first_lines, open_session, output_tensors
 from .offline import Source
 from .shapes import CompileError, Shapes, fixed_inputs, quoted
@@ -46,6 +46,9 @@ def compile_model(
     if unknown or examples or output_shapes:
         raise CompileError("with gears= only shapes= of the model's own inputs can be given", unknown)
     asked = plan(graph.inputs, shapes or {}, gears)
+    if asked.kind == "free":
+        signature = free_signature(asked.shown, graph, open_axes_session(source, graph, config))
+        return offline.write_offline(source, asked.shown, _by_name(signature.outputs), {"kind": "free"})
     _, found = geared_session(source, graph, asked, config, running)
     choices = [
         {"values": gear.values, "inputs": _by_name(gear.inputs), "outputs": _by_name(gear.outputs)}
@@ -198,9 +201,15 @@ def load_network(source: Source, config: Config, running: Callable[[Any], None])
     check_tensors(graph.inputs, "inputs")
     size = len(source.data)
     try:
+        if source.gears is not None and source.gears.get("kind") == "free":
+            session = open_axes_session(source, graph, config)
+            return Network(session, free_signature(source.inputs or {}, graph, session), size, graph.name)
         if source.gears is not None:
             return Network(open_axes_session(source, graph, config), _stored_gears(source, graph), size, graph.name)
         asked = _described_gears(source, graph) if source.inputs is None else None
+        if asked is not None and asked.kind == "free":
+            session = open_axes_session(source, graph, config)
+            return Network(session, free_signature(asked.shown, graph, session), size, graph.name)
         if asked is not None:
             session, gears = geared_session(source, graph, asked, config, running)
             return Network(session, Signature.of(gears), size, graph.name)

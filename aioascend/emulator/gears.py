@@ -13,11 +13,11 @@ from typing import Any
 
 from . import onnx_wire
 from .shapes import CompileError, describe, quoted
-from .tensors import BY_NAME, BY_ONNX, Tensor
+from .tensors import BY_NAME, BY_ONNX, Tensor, from_ort_type
 
 DATA_INPUT = "ascend_mbatch_shape_data"
 METADATA_KEY = "aioascend.gears"
-KINDS = ("batch", "hw", "dims")
+KINDS = ("batch", "hw", "dims", "free")
 _MOST = {"batch": 128, "hw": 128, "dims": 4096}
 
 
@@ -62,11 +62,15 @@ class Gears:
 
 @dataclass(frozen=True)
 class Signature:
-    """Inputs and outputs as the description functions tell them; with gears, those of the largest."""
+    """Inputs and outputs as the description functions tell them; with gears, those of the largest.
+
+    `free`: axes are open (-1), every run says its shapes.
+    """
 
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     gears: Gears | None = None
+    free: bool = False
 
     @classmethod
     def of(cls, gears: Gears) -> Signature:
@@ -113,18 +117,21 @@ class Plan:
 def plan(
     entries: Sequence[onnx_wire.TensorInput], shapes: Mapping[str, Sequence[int]], asked: Mapping[str, Any]
 ) -> Plan:
-    """Check a description of gears: ``{"batch": [1, 2]}``, ``{"hw": [[h, w], ...]}`` or ``{"dims": [[...], ...]}``.
+    """Check a description of gears: ``{"batch": [1, 2]}``, ``{"hw": [[h, w], ...]}``, ``{"dims": [[...], ...]}``, or
+    ``{"free": True}`` for axes that stay open.
 
     `shapes` has -1 at the open axes; an input that is not in it is open where the model is. Values of ``dims`` are
     for the open axes of all inputs in order.
     """
     if len(asked) != 1 or next(iter(asked)) not in KINDS:
-        raise CompileError(f"gears= takes one of batch, hw and dims, {dict(asked)!r} was given")
+        raise CompileError(f"gears= takes one of batch, hw, dims and free, {dict(asked)!r} was given")
     kind, choices = next(iter(asked.items()))
     shown = {entry.name: _shown(entry, shapes) for entry in entries}
     open_axes = [(name, axis) for name, shape in shown.items() for axis, size in enumerate(shape) if size < 0]
     if not open_axes:
         raise CompileError("gears= needs inputs with open axes (-1 in shapes=), and this model has none")
+    if kind == "free":
+        return Plan(kind, shown, ())
     if kind == "batch" and any(axis != 0 for _, axis in open_axes):
         names = sorted({name for name, axis in open_axes if axis != 0})
         raise CompileError(f"with batch gears only the first axis may be open, not so {quoted(names)}", names)
@@ -158,6 +165,19 @@ def _shown(entry: onnx_wire.TensorInput, shapes: Mapping[str, Sequence[int]]) ->
     ):
         raise CompileError(f"input {entry.name!r} is {describe(entry)} in the model, {shape} was given", [entry.name])
     return shape
+
+
+def free_signature(shown: Mapping[str, tuple[int, ...]], graph: onnx_wire.Graph, session: Any) -> Signature:
+    """The signature of a model whose axes stay open."""
+    types = {entry.name: BY_ONNX[entry.elem_type or 0] for entry in graph.inputs}
+    inputs = tuple(Tensor(entry.name, types[entry.name], tuple(shown[entry.name])) for entry in graph.inputs)
+    outputs = []
+    for entry in session.get_outputs():
+        kind = from_ort_type(entry.type)
+        if kind is None:
+            raise CompileError(f"outputs must be tensors of numbers, but {entry.name!r} is {entry.type}", [entry.name])
+        outputs.append(Tensor(entry.name, kind, tuple(size if isinstance(size, int) else -1 for size in entry.shape)))
+    return Signature(inputs, tuple(outputs), free=True)
 
 
 def named_shapes(

@@ -55,7 +55,7 @@ class Leaks:
             ("data buffer", list(self._top.buffers)),
             ("dataset", list(self._datasets.datasets)),
             ("model description", list(self._descriptions.descriptions)),
-            ("tensor description", list(self._tensors.descriptors)),
+            ("tensor description", [one for one in self._tensors.descriptors if one not in self._tensors.owned]),
         )
         for kind, handles in tables:
             for handle in handles:

@@ -127,6 +127,20 @@ class Network:
             return first_lines(error)
         return None
 
+    def run_free(self, inputs: Sequence[Tensor], addresses: Sequence[int]) -> list[Any] | str:
+        """Run with these input shapes; the outputs as ORT values, or the reason when it fails."""
+        try:
+            binding = self.session.io_binding()
+            for tensor, address in zip(inputs, addresses, strict=True):
+                binding.bind_input(tensor.name, "cpu", 0, tensor.type.onnx, list(tensor.shape), address)
+            for tensor in self.signature.outputs:
+                binding.bind_output(tensor.name, "cpu")
+            self.session.run_with_iobinding(binding, self.options)
+            values: list[Any] = binding.get_outputs()
+        except Exception as error:
+            return first_lines(error)
+        return values
+
     def _bind(
         self, key: tuple[int, ...], addresses: tuple[int, ...], inputs: Sequence[Tensor], outputs: Sequence[Tensor]
     ) -> Any:
@@ -245,6 +259,10 @@ class Execute(Work):
         for block in self.blocks:
             if not block.alive:
                 return Fault(codes.MODEL_EXECUTE, f"model {self.model.id}: {block!r} was freed before the run", _USED)
+        return self.compute(network)
+
+    def compute(self, network: Network) -> Fault | None:
+        """Run on the addresses."""
         reason = network.run(self.addresses)
         if reason is None:
             return None

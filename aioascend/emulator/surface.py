@@ -24,6 +24,7 @@ from .acl_top import TopCalls
 from .acl_util import UtilCalls
 from .args import Spec, export
 from .codes import FEATURE_NOT_SUPPORT
+from .free_shapes import FreeRuns
 from .leaks import Leaks
 from .process import Process
 
@@ -71,10 +72,10 @@ def build(process: Process) -> tuple[ModuleType, Leaks]:
         setattr(acl, name, module)
     rt, mdl, util = parts["rt"], parts["mdl"], parts["util"]
     top = TopCalls(process)
-    datasets = DatasetCalls(process, top)
     tensors = TensorCalls(process)
+    datasets = DatasetCalls(process, top, tensors)
     memory = MemoryCalls(process)
-    models = ModelCalls(process, datasets)
+    models = ModelCalls(process, datasets, FreeRuns(process, datasets, tensors))
     descriptions = DescriptionCalls(process, models)
     groups: tuple[tuple[ModuleType, object], ...] = (
         (acl, top),

@@ -44,7 +44,10 @@ BY_ACL = {one.acl: one for one in _TYPES}
 
 @dataclass(frozen=True)
 class Tensor:
-    """A model's input or output with everything fixed. `nbytes` is its size in memory: C order, no padding."""
+    """A model's input or output.
+
+    `nbytes` is its size in memory: C order, no padding, 0 with an open axis (-1).
+    """
 
     name: str
     type: ElementType
@@ -52,7 +55,7 @@ class Tensor:
     nbytes: int = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "nbytes", (prod(self.shape) * self.type.bits + 7) // 8)
+        object.__setattr__(self, "nbytes", 0 if -1 in self.shape else (prod(self.shape) * self.type.bits + 7) // 8)
 
 
 def from_ort_type(text: str) -> ElementType | None:
