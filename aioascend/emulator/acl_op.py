@@ -205,7 +205,7 @@ class OpCalls:
         process = self._process
         target = process.stream(stream)
         blocks: list[Block] = []
-        places = [], []  # type: tuple[list[int], list[int]]
+        places: tuple[list[int], list[int]] = ([], [])
         for descriptors, handles, addresses, code in (
             (inputs, buffers, places[0], codes.OP_INPUT_NOT_MATCH),
             (outputs, results, places[1], codes.OP_OUTPUT_NOT_MATCH),

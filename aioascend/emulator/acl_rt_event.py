@@ -41,9 +41,10 @@ class EventCalls:
         if flavour is Flavour.LEGACY:
             device = context.device
             with process.lock:
-                if device.events >= process.config.events:
+                if device.events >= process.config.event_limit:
                     raise Failure(
-                        codes.NO_EVENT_RESOURCE, f"device {device.index} has {process.config.events} events, all in use"
+                        codes.NO_EVENT_RESOURCE,
+                        f"device {device.index} has {process.config.event_limit} events, all in use",
                     )
                 device.events += 1
         handle = process.new_handle()
@@ -215,4 +216,4 @@ class EventCalls:
     def get_event_avail_num(self) -> tuple[int, int]:
         """How many more events the device has."""
         process = self._process
-        return process.config.events - process.current().device.events, codes.SUCCESS
+        return process.config.event_limit - process.current().device.events, codes.SUCCESS

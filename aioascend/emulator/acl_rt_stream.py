@@ -32,10 +32,10 @@ class StreamCalls:
         context = process.current()
         with process.lock:
             used = sum(1 + len(one.streams) for one in context.device.contexts.values())
-            if used >= process.config.streams:
+            if used >= process.config.stream_limit:
                 raise Failure(
                     codes.NO_STREAM_RESOURCE,
-                    f"device {context.device.index} has {process.config.streams} streams, all in use",
+                    f"device {context.device.index} has {process.config.stream_limit} streams, all in use",
                 )
             handle = process.new_handle()
             stream = Stream(handle, context, priority, flag)
@@ -151,7 +151,7 @@ class StreamCalls:
         device = process.current().device
         with process.lock:
             used = sum(1 + len(one.streams) for one in device.contexts.values())
-        return process.config.streams - used, codes.SUCCESS
+        return process.config.stream_limit - used, codes.SUCCESS
 
     @call("k", failed=(0,))
     def stream_get_id(self, stream: int) -> tuple[int, int]:

@@ -25,9 +25,24 @@ def parse_size(text: str) -> int:
         raise ValueError(f"a size such as 512M or 8G was wanted, {text!r} was given") from None
 
 
+# streams and events by chip, the longest beginning of its name counts
+_LIMITS = {
+    "Ascend310": (1024, 1023),
+    "Ascend310B": (512, 65536),
+    "Ascend910": (2048, 65535),
+    "Ascend910B": (1984, 65536),
+    "Ascend910_93": (1984, 65536),
+    "": (1984, 65536),
+}
+
+
+def _limits(soc_name: str) -> tuple[int, int]:
+    return _LIMITS[max((name for name in _LIMITS if soc_name.startswith(name)), key=len)]
+
+
 @dataclass(frozen=True)
 class Config:
-    """One emulated machine. Sizes are bytes; the limits are those of an Atlas inference card (reference §6, §7).
+    """One emulated machine. Sizes are bytes; the limits are those of the chip named (reference §6, §7).
 
     `strict` makes errors of what hardware forbids or leaves undefined, and remembers where everything was made;
     `trace` only remembers.
@@ -40,8 +55,9 @@ class Config:
     concurrent_executes: int = 1
     ex_events: bool = True
     run_mode: int = codes.RUN_MODE_HOST
-    streams: int = 1024
-    events: int = 1023
+    # per device; 0: as many as the chip has
+    streams: int = 0
+    events: int = 0
     report_threads: int = 1024
     # "6.0", "8.0", "8.5", "9.0": what memcpy_async does with pageable host memory (reference §8)
     cann: str = "9.0"
@@ -59,6 +75,16 @@ class Config:
             raise ValueError(f"cann is 6.0, 8.0, 8.5 or 9.0, {self.cann!r} was given")
         if self.run_mode not in (codes.RUN_MODE_DEVICE, codes.RUN_MODE_HOST):
             raise ValueError(f"run_mode is 0 (on the board) or 1 (PCIe host), {self.run_mode} was given")
+
+    @property
+    def stream_limit(self) -> int:
+        """Streams of a device, default ones included."""
+        return self.streams or _limits(self.soc_name)[0]
+
+    @property
+    def event_limit(self) -> int:
+        """Legacy events of a device."""
+        return self.events or _limits(self.soc_name)[1]
 
     @classmethod
     def from_env(cls, **changes: Any) -> Config:

@@ -45,7 +45,7 @@ class Leaks:
             yield from process.device_blocks(device)
         for block in process.pinned:
             yield Leak("pinned memory", block.start, block.requested, -1, site("pinned memory", block.start))
-        for thread in process.reports:
+        for thread in list(process.reports):
             yield Leak("subscription", thread, 0, -1, site("subscription", thread))
         for handle, context in list(process.contexts.items()):
             if not context.default:

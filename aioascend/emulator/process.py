@@ -81,7 +81,9 @@ class Device:
 
     def all_streams(self) -> list[Stream]:
         """Every stream of every context, default streams included."""
-        return [s for context in self.contexts.values() for s in (context.default_stream, *context.streams.values())]
+        return [
+            s for context in list(self.contexts.values()) for s in (context.default_stream, *context.streams.values())
+        ]
 
 
 class Process:

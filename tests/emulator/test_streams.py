@@ -235,6 +235,15 @@ def test_a_device_runs_out_of_streams() -> None:
     emulator.shutdown()
 
 
+@pytest.mark.parametrize("chip, limit", [("Ascend310P3", 1024), ("Ascend910B4", 1984), ("Ascend910A", 2048)])
+def test_a_chip_has_its_number_of_streams(chip: str, limit: int) -> None:
+    emulator = Emulator(Config(memory=1 << 20, soc_name=chip))
+    emulator.acl.init()
+    npu = Driver(emulator)
+    assert npu.rt.get_stream_available_num() == (limit - 1, 0)
+    emulator.shutdown()
+
+
 def test_streams_take_a_priority_and_flags(npu: Driver) -> None:
     assert npu.ok(npu.rt.create_stream_with_config(0, 1))
     assert npu.rt.create_stream_with_config(8, 0) == (0, 107000)
