@@ -80,6 +80,7 @@ def run(options: argparse.Namespace) -> None:
     sys.modules["__main__"] = program
     ending.code = _execute(code, vars(program), ending)
     del program, code
+    _log_to_the_end()
     raise SystemExit(ending.code)
 
 
@@ -185,6 +186,14 @@ def _without_us(trace: TracebackType | None) -> TracebackType | None:
 
 
 # -- the end -------------------------------------------------------------------------------------------------------
+
+
+def _log_to_the_end() -> None:
+    """Go on showing warnings: the command line ends with the program, its threads and destructors do not."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setLevel(logging.WARNING)
+    handler.setFormatter(logging.Formatter("aioascend: warning: %(message)s"))
+    logging.getLogger("aioascend").addHandler(handler)
 
 
 class _Ending:
