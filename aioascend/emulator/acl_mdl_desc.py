@@ -204,6 +204,13 @@ class DescriptionCalls:
         shape = tensor.shape if gear is None else gear.outputs[index].shape
         return self._dims(description, "output", index, tensor, shape), codes.SUCCESS
 
+    @call("kk", failed=({},))
+    def get_input_dims_range(self, description: int, index: int) -> tuple[dict[str, Any], int]:
+        """Least and greatest size of every axis of an input; -1: no limit."""
+        self._input(description, index)
+        ranges = [[1, -1] if size < 0 else [size, size] for size in self.signature(description).shown(index)]
+        return {"rangeCount": len(ranges), "range": ranges}, codes.SUCCESS
+
     @call("ks", bare=None)
     def get_tensor_real_name(self, description: int, name: str) -> str | None:
         """The model's own name for one that was too long for a dims dict."""

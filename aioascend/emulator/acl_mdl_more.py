@@ -28,6 +28,7 @@ class MoreModelCalls:
         self._configs: dict[int, dict[int, Any]] = {}
         self._limits: dict[int, dict[int, int]] = {}
         self._bundles: dict[int, int] = {}
+        self._aipp: set[int] = set()
 
     # -- loading with a config ----------------------------------------------------------------------------------
 
@@ -179,6 +180,55 @@ class MoreModelCalls:
         """The descriptor given before, 0 when there is none."""
         self._datasets.dataset(dataset)
         return self._datasets.shapes.get((dataset, index), 0)
+
+    # -- what the emulator cannot do, and says so ---------------------------------------------------------------
+
+    @call("skkkk", failed=(0,))
+    def load_from_file_with_q(
+        self, path: str, inputs: int, n_inputs: int, outputs: int, n_outputs: int
+    ) -> tuple[int, int]:
+        """Models fed by queues, which the emulator has not."""
+        raise Failure(codes.API_NOT_SUPPORT, "the emulator has no queues")
+
+    @call("kkkkkk", failed=(0,))
+    def load_from_mem_with_q(
+        self, address: int, size: int, inputs: int, n_inputs: int, outputs: int, n_outputs: int
+    ) -> tuple[int, int]:
+        """Models fed by queues, which the emulator has not."""
+        raise Failure(codes.API_NOT_SUPPORT, "the emulator has no queues")
+
+    @call("iIIk", failed=("", 0, 0, 0, 0))
+    def create_and_get_op_desc(
+        self, device: int, stream: int, task: int, longest: int
+    ) -> tuple[str, int, int, int, int, int]:
+        """The operator behind a task; models are not taken apart here."""
+        raise Failure(codes.OP_NOT_FOUND, f"task {task} of stream {stream} is not kept")
+
+    @call("k", bare=0)
+    def create_aipp(self, batch: int) -> int:
+        """Settings of dynamic picture preparation, which no model of the emulator has."""
+        handle = self._process.new_handle()
+        self._aipp.add(handle)
+        return handle
+
+    @call("k")
+    def destroy_aipp(self, aipp: int) -> int:
+        """Forget such settings."""
+        if aipp not in self._aipp:
+            raise Failure(codes.INVALID_PARAM, f"{aipp:#x} is not a set of AIPP settings")
+        self._aipp.discard(aipp)
+        return codes.SUCCESS
+
+    @call("Ikkk")
+    def set_input_aipp(self, model: int, dataset: int, index: int, aipp: int) -> int:
+        """Prepare an input so; no model of the emulator can."""
+        self._process.model(model)
+        raise Failure(codes.GE_AIPP_NOT_EXIST, f"model {model} prepares no pictures")
+
+    @call("k", failed=(0,))
+    def get_aipp_data_size(self, batch: int) -> tuple[int, int]:
+        """Bytes of such settings for a batch."""
+        return 64 + 96 * batch, codes.SUCCESS
 
     # -- what exists and does nothing here ----------------------------------------------------------------------
 

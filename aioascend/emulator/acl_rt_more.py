@@ -98,6 +98,12 @@ class MoreCalls:
                 engine.kick()
         return codes.SUCCESS
 
+    @call("ii", failed=(0,))
+    def get_device_info(self, device: int, attribute: int) -> tuple[int, int]:
+        """A number that describes a device, which the emulator has not."""
+        self._process.device(device)
+        raise Failure(codes.FEATURE_NOT_SUPPORT, f"the emulator has no device attribute {attribute}")
+
     @call(failed=(0, 0))
     def device_get_stream_priority_range(self) -> tuple[int, int, int]:
         """Least and greatest priority; a smaller number is a higher one."""
@@ -175,6 +181,14 @@ class MoreCalls:
         block = Block(address, size, size, 0, -1)
         self._process.pinned.add(block)
         self._registered[address] = block
+
+    @call("k", failed=({},))
+    def pointer_get_attributes(self, address: int) -> tuple[dict[str, Any], int]:
+        """Where an address lies: type 0 pinned or pageable host memory, 1 device memory."""
+        block = self._process.block_of(address, 1)
+        on_device = block is not None and block.device >= 0
+        location = {"id": block.device if block is not None and on_device else 0, "type": int(on_device)}
+        return {"location": location, "pageSize": mmap.PAGESIZE}, codes.SUCCESS
 
     # -- what went wrong ----------------------------------------------------------------------------------------
 

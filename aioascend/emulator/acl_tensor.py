@@ -167,6 +167,13 @@ class TensorCalls:
         self.descriptor(descriptor).dims = dims_list(dims)
         return codes.SUCCESS
 
+    @call("ki", failed=(0,))
+    def trans_tensor_desc_format(self, descriptor: int, layout: int) -> tuple[int, int]:
+        """A copy of a descriptor in another layout. Dimensions stay: layouts are ND here."""
+        copied = self.descriptor(descriptor).copy()
+        copied.format = layout
+        return self.enter(copied), codes.SUCCESS
+
     @call("kkk")
     def set_tensor_const(self, descriptor: int, address: int, size: int) -> int:
         """Give the tensor's value, copied from host memory."""

@@ -100,6 +100,22 @@ class TopCalls:
         """Version of the C API."""
         return (*_VERSION, codes.SUCCESS)
 
+    @call("i", failed=({},))
+    def get_cann_version(self, package: int) -> tuple[dict[str, str], int]:
+        """Version of an installed package: there is none here, only the release that is emulated."""
+        return {"version": self._process.config.cann}, codes.SUCCESS
+
+    @call("s", failed=("",))
+    def get_version_str(self, package: str) -> tuple[str, int]:
+        """Version of an installed package as text."""
+        return self._process.config.cann, codes.SUCCESS
+
+    @call("ii", failed=(0,))
+    def get_device_capability(self, device: int, info: int) -> tuple[int, int]:
+        """What a device can do beside the ordinary: nothing."""
+        self._process.device(device)
+        return 0, codes.SUCCESS
+
     @call("ks", bare=None)
     def app_log(self, level: int, text: str) -> None:
         """Write to the device log, which the emulator does not keep."""

@@ -18,6 +18,7 @@ from .kit import Driver, doubler, gather
 FORMS = {
     "acl": {
         "finalize": 0, "finalize_reference": 0, "get_soc_name": 0, "get_recent_err_msg": 0, "get_version": 0,
+        "get_cann_version": 1, "get_version_str": 1, "get_device_capability": 2, "trans_tensor_desc_format": 2,
         "data_type_size": 1, "float16_to_float": 1, "float_to_float16": 1, "app_log": 2, "create_data_buffer": 2,
         "destroy_data_buffer": 1, "update_data_buffer": 3, "get_data_buffer_addr": 1, "get_data_buffer_size": 1,
         "get_data_buffer_size_v2": 1, "create_tensor_desc": 3, "destroy_tensor_desc": 1, "get_tensor_desc_type": 1,
@@ -48,7 +49,7 @@ FORMS = {
         "set_exception_info_callback": 1, "get_task_id_from_exception_info": 1,
         "get_stream_id_from_exception_info": 1, "get_thread_id_from_exception_info": 1,
         "get_device_id_from_exception_info": 1, "get_error_code_from_exception_info": 1, "peek_at_last_error": 1,
-        "get_last_error": 1,
+        "get_last_error": 1, "get_device_info": 2, "pointer_get_attributes": 1,
     },
     "mdl": {
         "load_from_file": 1, "load_from_mem": 2, "load_from_file_with_mem": 5, "load_from_mem_with_mem": 6,
@@ -67,7 +68,9 @@ FORMS = {
         "set_input_dynamic_dims": 4, "set_dataset_tensor_desc": 3, "get_dataset_tensor_desc": 2,
         "get_aipp_type": 2, "get_first_aipp_info": 2, "create_dataset": 0, "destroy_dataset": 1,
         "add_dataset_buffer": 2, "get_dataset_num_buffers": 1, "get_dataset_buffer": 2, "init_dump": 0,
-        "set_dump": 1, "finalize_dump": 0,
+        "set_dump": 1, "finalize_dump": 0, "load_from_file_with_q": 5, "load_from_mem_with_q": 6,
+        "create_and_get_op_desc": 4, "create_aipp": 1, "destroy_aipp": 1, "set_input_aipp": 4, "get_aipp_data_size": 1,
+        "get_input_dims_range": 2,
     },
     "util": {
         "start_thread": 2, "stop_thread": 1, "bytes_to_ptr": 1, "ptr_to_bytes": 2, "numpy_to_ptr": 1,
@@ -286,6 +289,26 @@ def test_the_last_error_of_a_thread(npu: Driver) -> None:
     assert others == [0]
     assert npu.rt.get_last_error(0) == 100000
     assert npu.rt.get_last_error(0) == 0
+
+
+def test_rarer_answers(npu: Driver) -> None:
+    acl, rt, mdl = npu.acl, npu.rt, npu.mdl
+    assert acl.get_version_str("runtime")[1] == acl.get_cann_version(0)[1] == 0
+    assert rt.get_device_info(0, 5) == (0, 207000)
+    assert rt.pointer_get_attributes(npu.device(64))[0]["location"] == {"id": 0, "type": 1}
+    assert mdl.load_from_file_with_q("m.om", 0, 0, 0, 0) == (0, 200001)
+    assert mdl.create_and_get_op_desc(0, 1, 2, 100) == ("", 0, 0, 0, 0, 100024)
+    loaded, description = npu.load(doubler()), mdl.create_desc()
+    npu.ok(mdl.get_desc(description, loaded))
+    assert mdl.get_input_dims_range(description, 0) == ({"rangeCount": 2, "range": [[2, 2], [3, 3]]}, 0)
+    aipp = mdl.create_aipp(1)
+    assert mdl.set_input_aipp(loaded, 0, 0, aipp) == 145015
+    npu.ok(mdl.destroy_aipp(aipp))
+    assert mdl.get_aipp_type(loaded, 0)[0] == 0
+    assert mdl.get_op_attr(description, "op", "attr") == ""
+    descriptor = acl.create_tensor_desc(0, [2], 2)
+    other = npu.ok(acl.trans_tensor_desc_format(descriptor, 0))
+    assert acl.get_tensor_desc_format(other) == 0
 
 
 def test_registered_host_memory_is_pinned(npu: Driver) -> None:
