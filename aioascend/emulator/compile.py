@@ -218,7 +218,8 @@ def load_network(source: Source, config: Config, running: Callable[[Any], None])
     try:
         inputs = fixed_inputs(graph.inputs, source.inputs or {})
     except CompileError as error:
-        raise Failure(codes.GE_SHAPE_INVALID, str(error)) from None
+        hint = 'A file model.onnx.gears.json beside the model gives it gears, or keeps its axes open: {"free": true}'
+        raise Failure(codes.GE_SHAPE_INVALID, f"{error}. {hint}") from None
     try:
         session, _ = session_of(source, graph, inputs, config)
     except Failure:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -87,6 +89,16 @@ def test_what_does_not_fit_is_refused(npu: Driver) -> None:
     assert npu.mdl.execute(free.model, free.inputs(x), small) == 507011
     assert "48 bytes" in npu.acl.get_recent_err_msg()
     assert npu.mdl.execute(free.model, npu.dataset(), outputs) == 100017
+
+
+def test_a_file_beside_the_model_keeps_its_axes_open(npu: Driver, tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(doubler(("N", 3)))
+    assert npu.mdl.load_from_file(str(path)) == (0, 145021)
+    (tmp_path / "m.onnx.gears.json").write_text('{"free": true}')
+    description = npu.mdl.create_desc()
+    npu.ok(npu.mdl.get_desc(description, npu.ok(npu.mdl.load_from_file(str(path)))))
+    assert npu.mdl.get_input_dims(description, 0)[0]["dims"] == [-1, 3]
 
 
 def test_free_axes_need_open_axes_and_tensors(machine: Emulator) -> None:

@@ -206,7 +206,9 @@ def test_a_model_with_open_axes_says_what_to_give(npu: Driver) -> None:
     content = doubler(("N", 3))
     code = npu.mdl.load_from_mem(npu.acl.util.bytes_to_ptr(content), len(content))[1]
     assert code == 145021
-    assert "shapes={" in npu.acl.get_recent_err_msg()
+    message = npu.acl.get_recent_err_msg()
+    assert "shapes={" in message
+    assert ".gears.json" in message
 
 
 def test_a_model_with_an_unknown_operator(npu: Driver) -> None:
