@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
 FOUND_SOMETHING = 70
+_FOR_CHILDREN = Path(__file__).parent / "children"
 
 _EXAMPLES = f"""\
 examples:
@@ -72,6 +73,9 @@ def run(options: argparse.Namespace) -> None:
     program, code = _module(options.script) if options.module else _script(options.script)
     sys.argv = [str(program.__file__) if options.module else options.script, *options.arguments]
 
+    # Processes of multiprocessing take over the path, others the environment.
+    sys.path.insert(1, str(_FOR_CHILDREN))
+    os.environ.update(_for_children(options))
     ending = _Ending(emulator, options.strict)
     # Registered before anything that the program registers, so that it runs after all of that.
     atexit.register(ending)
@@ -101,6 +105,22 @@ def _emulator(options: argparse.Namespace) -> Emulator:
         except ValueError as error:
             raise UsageError(f"--faults: {error}") from None
     return emulator
+
+
+def _for_children(options: argparse.Namespace) -> dict[str, str]:
+    """The variables by which Python processes that the program starts get an emulator like its own."""
+    given = [path for path in (os.environ.get("PYTHONPATH"),) if path]
+    ours = str(Path(__file__).parents[2])
+    variables = {"PYTHONPATH": os.pathsep.join([str(_FOR_CHILDREN), *given, ours])}
+    for name, value in (
+        ("STRICT", "1" if options.strict else None),
+        ("DEVICES", options.devices),
+        ("PROFILE", options.profile and os.path.abspath(options.profile)),
+        ("FAULTS", options.faults),
+    ):
+        if value is not None:
+            variables[f"AIOASCEND_EMULATOR_{name}"] = str(value)
+    return variables
 
 
 def _count(text: str) -> int:

@@ -203,6 +203,29 @@ def test_devices_faults_and_profile_reach_the_program(shell: Shell) -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "(3, 0) 0 (0, 207001) True\n", "")
 
 
+@pytest.mark.parametrize("way", ["fork", "spawn"])
+def test_processes_that_a_program_starts_have_an_emulator_of_their_own(shell: Shell, way: str) -> None:
+    shell.write(
+        "program.py",
+        "import multiprocessing, acl\n"
+        "def child(answers):\n"
+        "    from acl.rt import get_device_count\n"
+        "    answers.put([acl.init(), acl.rt.set_device(1), get_device_count(), acl.rt.malloc_host(64)[1]])\n"
+        "    acl.rt.reset_device(1)\n"
+        "    acl.finalize()\n"
+        "if __name__ == '__main__':\n"
+        f"    context = multiprocessing.get_context({way!r})\n"
+        "    answers = context.Queue()\n"
+        "    process = context.Process(target=child, args=(answers,))\n"
+        "    process.start()\n"
+        "    print(answers.get(timeout=30))\n"
+        "    process.join()\n",
+    )
+    ended = shell.emulate("--strict", "--devices", "2", "program.py")
+    assert (ended.returncode, ended.stdout) == (0, "[0, 0, (2, 0), 0]\n"), ended.stderr
+    assert ("pinned memory" in ended.stderr) == (way == "spawn")
+
+
 def test_help_has_examples(aioascend_command: Callable[..., Result]) -> None:
     result = aioascend_command("emulate", "--help")
     assert result.code == 0
