@@ -10,6 +10,7 @@ from .model import Outputs
 from .runtime.leases import Lease
 from .runtime.pipeline import Pipeline
 from .runtime.request import Array, Request
+from .runtime.uncopyable import Uncopyable
 from .waiting import run_request
 
 __all__ = ["PinnedInputs", "PinnedRequest"]
@@ -49,7 +50,7 @@ class PinnedInputs(Mapping[str, Array]):
         self._arrays = None
 
 
-class PinnedRequest:
+class PinnedRequest(Uncopyable):
     """A lease on pinned input memory, from ``async with session.request() as request``.
 
     The memory is handed to the next request when this one was left, its runs are over, and no array over it is alive.
@@ -101,8 +102,15 @@ class PinnedRequest:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._leave()
+
+    def __del__(self) -> None:
+        self._leave()  # a request that was entered and dropped
+
+    def _leave(self) -> None:
         inputs, self._inputs = self._inputs, None
         if inputs is not None:
             inputs.drop()
-        if self._lease is not None:
-            self._pipeline.leases.let_go(self._lease)
+        lease = self._lease
+        if lease is not None and not lease.abandoned:
+            self._pipeline.leases.let_go(lease)

@@ -20,11 +20,12 @@ from .mapping import map_ordered
 from .model import Outputs, ShapeOptions, TensorSpec, check_inputs, load_models, open_source
 from .pinned import PinnedRequest
 from .runtime import process
-from .runtime.background import in_background, wait_for
+from .runtime.background import run_in_background, wait_for
 from .runtime.core import DeviceCore, quietly
 from .runtime.pipeline import Pipeline
 from .runtime.ports import current_port
 from .runtime.request import Request
+from .runtime.uncopyable import Uncopyable
 from .telemetry.statistics import SessionStatistics
 from .ticket import Ticket
 from .waiting import expired, limit_of, prepare_anyio, run_request, until_taken
@@ -35,7 +36,7 @@ Model = str | os.PathLike[str] | bytes | bytearray | memoryview
 State = Literal["new", "opening", "open", "closing", "closed"]
 
 
-class Session:
+class Session(Uncopyable):
     """A model on a device, whose results can be awaited from any event loop.
 
     ``model`` is a path or the bytes of an offline model (`.om`) on an NPU, or of an `.onnx` graph on the emulator.
@@ -68,7 +69,7 @@ class Session:
         warmup: int = 0,
     ) -> None:
         self._model = model
-        self._devices = devices if isinstance(devices, str) else ",".join(devices)
+        self._devices = _device_names(devices)
         self._options = ShapeOptions(shapes, examples, output_shapes)
         self._instances = _count("instances", instances, 1)
         self._depth = _count("depth", depth, 1)
@@ -78,6 +79,7 @@ class Session:
         self._lock = threading.Lock()
         self._state: State = "new"
         self._opened: Future[None] | None = None
+        self._openers = 0  # those who wait for the open
         self._closed: Future[None] | None = None
         self._core: DeviceCore | None = None
         self._pipeline: Pipeline | None = None
@@ -161,7 +163,7 @@ class Session:
             if not request.done:
                 pipeline.abandon(request)
                 request.taken.wait_blocking()
-        if request.abandoned:
+        if request.abandoned and request.error is None:
             raise expired(timeout)
         return request.result()
 
@@ -206,6 +208,7 @@ class Session:
             failed=counters.failed if counters else 0,
             cancelled=counters.cancelled if counters else 0,
             refused=counters.refused if counters else 0,
+            repeated=pipeline.repeated if pipeline else 0,
         )
 
     def __repr__(self) -> str:
@@ -221,33 +224,24 @@ class Session:
     async def open(self) -> None:
         """Open the device, load the model and make every buffer; returns when the session is usable.
 
-        The loop is free meanwhile. Cancelling it leaves nothing behind. Opening an open session does nothing; a closed
-        one stays closed. Raises `ModelLoadError`, `BackendUnavailable`, `InvalidInput`, `OutOfMemory`, `AclError`.
+        The loop is free meanwhile. Cancelling it leaves nothing behind, unless another task waits for it too. Opening
+        an open session does nothing; a closed one stays closed. Raises `ModelLoadError`, `BackendUnavailable`,
+        `InvalidInput`, `OutOfMemory`, `AclError`.
         """
-        opened, first = self._begin_open()
         try:
-            await wait_for(opened)
-            if first and self._warmup:
-                zeros = self._zeros()
-                for _ in range(self._warmup):
-                    await self.infer(zeros)
-        except BaseException:
-            self._begin_close(drain=False)
-            raise
+            await wait_for(self._begin_open())
+        finally:
+            self._end_open()
+        self._check_opened()
 
     def open_sync(self) -> None:
         """`open` for scripts and notebooks: blocks the calling thread."""
         _refuse_in_loop("open_sync", "open")
-        opened, first = self._begin_open()
         try:
-            opened.result()
-            if first and self._warmup:
-                zeros = self._zeros()
-                for _ in range(self._warmup):
-                    self.infer_sync(zeros)
-        except BaseException:
-            self._begin_close(drain=False)
-            raise
+            self._begin_open().result()
+        finally:
+            self._end_open()
+        self._check_opened()
 
     async def aclose(self, *, drain: bool = True) -> None:
         """Take no more requests, finish those that were taken, and give everything back; safe to call again.
@@ -289,27 +283,43 @@ class Session:
             self._begin_close(drain=False)  # first: warnings may be errors
             warnings.warn(text, ResourceWarning, source=self, stacklevel=2)
 
-    def _begin_open(self) -> tuple[Future[None], bool]:
+    def _begin_open(self) -> Future[None]:
         with self._lock:
             if self._state in ("closing", "closed"):
                 raise SessionClosed(f"{self!r} cannot be opened again; make a new one")
-            if self._opened is not None:
-                return self._opened, False
-            self._state = "opening"
-            self._opened = in_background("aioascend-open", self._open)
-            return self._opened, True
+            self._openers += 1
+            if self._opened is None:
+                self._state = "opening"
+                self._opened = Future()
+                run_in_background("aioascend-open", self._open, self._opened)
+            return self._opened
+
+    def _end_open(self) -> None:
+        """One of those who waited for the open goes on; the last one closes the session unless it was opened."""
+        with self._lock:
+            self._openers = max(0, self._openers - 1)
+            opened = self._opened
+            if self._openers or opened is None:
+                return
+            failed = not opened.done() or opened.exception() is not None
+        if failed:
+            self._begin_close(drain=False)
+
+    def _check_opened(self) -> None:
+        if self._state != "open":
+            raise SessionClosed(f"{self!r} was closed while it was being opened")
 
     def _begin_close(self, *, drain: bool) -> Future[None]:
         with self._lock:
             if self._closed is None:
                 opened = self._opened
-                if opened is None:
-                    self._state = "closed"
-                    self._closed = Future()
+                self._closed = Future()
+                if opened is None or (self._core is not None and self._core.forked):
+                    self._state = "closed"  # nothing to do; in a forked child there is nothing that could be done
                     self._closed.set_result(None)
                 else:
                     self._state = "closing"
-                    self._closed = in_background("aioascend-close", lambda: self._close(opened, drain))
+                    run_in_background("aioascend-close", lambda: self._close(opened, drain), self._closed)
             return self._closed
 
     def _open(self) -> None:
@@ -328,7 +338,13 @@ class Session:
             load = core.control(
                 _load, core, self._model, self._options, self._instances, self._depth, self._max_waiting
             )
-            self._pipeline, self._models = load.result()
+            pipeline, models = load.result()
+            try:
+                self._warm_up(pipeline)
+            except BaseException:
+                self._stop(core, pipeline, models, drain=False)
+                raise
+            self._pipeline, self._models = pipeline, models
         except BaseException:
             process.leave(core)
             raise
@@ -344,18 +360,31 @@ class Session:
             core, pipeline = self._core, self._pipeline
             assert core is not None
             assert pipeline is not None
-            idle = threading.Event()
-            reason = f"{self._name}: the session is closed"
-
-            def stop(_: None) -> None:
-                pipeline.stop_accepting(reason, drain=drain, when_idle=idle.set)
-
-            core.post(stop, None)
-            idle.wait()
-            core.control(self._models.close).result()
+            self._stop(core, pipeline, self._models, drain=drain)
             process.leave(core)
         finally:
             self._state = "closed"
+
+    def _warm_up(self, pipeline: Pipeline) -> None:
+        examples = self._options.examples
+        specs = pipeline.signature.inputs
+        zeros = {spec.name: examples.get(spec.name, np.zeros(spec.shape, spec.dtype)) for spec in specs}
+        for _ in range(self._warmup):
+            request = Request(self._checked(pipeline, zeros), patient=True)
+            pipeline.submit(request)
+            request.done.wait_blocking()
+            request.result()
+
+    def _stop(self, core: DeviceCore, pipeline: Pipeline, models: ExitStack, *, drain: bool) -> None:
+        idle = threading.Event()
+        reason = f"{self._name}: the session is closed"
+
+        def stop(_: None) -> None:
+            pipeline.stop_accepting(reason, drain=drain, when_idle=idle.set)
+
+        core.post(stop, None)
+        idle.wait()
+        core.control(models.close).result()
 
     # -- small things -----------------------------------------------------------------------------------------------
 
@@ -382,10 +411,6 @@ class Session:
     def _checked(self, pipeline: Pipeline, inputs: Any) -> list[Any]:
         return check_inputs(inputs, pipeline.signature.inputs, pipeline.input_index)
 
-    def _zeros(self) -> dict[str, Any]:
-        examples = self._options.examples
-        return {spec.name: examples.get(spec.name, np.zeros(spec.shape, spec.dtype)) for spec in self.inputs}
-
 
 def _load(
     core: DeviceCore, model: Model, options: ShapeOptions, instances: int, depth: int, max_waiting: int
@@ -404,6 +429,14 @@ def _count(argument: str, value: int, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
         raise InvalidInput(f"{argument}: wanted a whole number of at least {least}, given {value!r}")
     return int(value)
+
+
+def _device_names(devices: str | Sequence[str]) -> str:
+    if isinstance(devices, str):
+        return devices
+    if isinstance(devices, Sequence) and all(isinstance(name, str) for name in devices):
+        return ",".join(devices)
+    raise InvalidInput(f'devices: wanted a name such as "npu:0", or several, given {devices!r}')
 
 
 def _basename(model: str | os.PathLike[str]) -> str:

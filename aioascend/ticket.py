@@ -9,11 +9,12 @@ from typing import Any
 from .model import Outputs
 from .runtime.pipeline import Pipeline
 from .runtime.request import Request
+from .runtime.uncopyable import Uncopyable
 
 __all__ = ["Ticket"]
 
 
-class Ticket:
+class Ticket(Uncopyable):
     """Await it for the outputs, from any loop and as often as you like.
 
     Cancelling such an await leaves the run alone; `cancel` gives it up.

@@ -68,6 +68,14 @@ class Backend:
 
 
 _lock = threading.Lock()
+
+
+def _new_lock() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_new_lock)  # another thread of the parent may have held the old one
 _backends: dict[Kind, Backend] = {}
 _warned = False
 
@@ -116,7 +124,7 @@ def _import_pyacl() -> Backend:
         )
     try:
         acl = importlib.import_module("acl")
-    except Exception as error:  # a half-installed toolkit fails in many ways; each is told, none hidden
+    except (Exception, SystemExit) as error:  # a half-installed toolkit fails in many ways; each is told, none hidden
         raise BackendUnavailable(
             f"pyACL is installed but `import acl` failed: {type(error).__name__}: {error}. Usually a library of CANN "
             "or of the driver is missing from LD_LIBRARY_PATH: source the toolkit's set_env.sh, or name "

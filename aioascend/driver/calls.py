@@ -23,8 +23,7 @@ from .constants import (
     StreamStatus,
 )
 
-BAD_ALLOC = 200000
-THREAD_NOT_SUBSCRIBED = (codes.THREAD_SUBSCRIBE, 100035)
+THREAD_NOT_SUBSCRIBED = (codes.THREAD_SUBSCRIBE, codes.THREAD_NOT_SUBSCRIBE)
 REPORT_TIMEOUT = (codes.REPORT_TIMEOUT, codes.WAIT_CALLBACK_TIMEOUT)
 STREAM_SYNC_TIMEOUT = codes.STREAM_SYNC_TIMEOUT
 EVENT_SYNC_TIMEOUT = codes.EVENT_SYNC_TIMEOUT
@@ -395,7 +394,7 @@ class Driver:
         acl = self.acl
         desc = acl.mdl.create_desc()
         if not desc:
-            raise self.error(BAD_ALLOC, "acl.mdl.create_desc")
+            raise self.error(codes.BAD_ALLOC, "acl.mdl.create_desc")
         ret = acl.mdl.get_desc(desc, model)
         if ret:
             error = self.error(ret, "acl.mdl.get_desc")
@@ -473,7 +472,7 @@ class Driver:
         acl = self.acl
         dataset = acl.mdl.create_dataset()
         if not dataset:
-            raise self.error(BAD_ALLOC, "acl.mdl.create_dataset")
+            raise self.error(codes.BAD_ALLOC, "acl.mdl.create_dataset")
         return int(dataset)
 
     def destroy_dataset(self, dataset: int) -> None:
@@ -495,7 +494,7 @@ class Driver:
         acl = self.acl
         buffer = acl.create_data_buffer(pointer, nbytes)
         if not buffer:
-            raise self.error(BAD_ALLOC, "acl.create_data_buffer")
+            raise self.error(codes.BAD_ALLOC, "acl.create_data_buffer")
         return int(buffer)
 
     def destroy_data_buffer(self, buffer: int) -> None:

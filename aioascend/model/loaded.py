@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import math
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +15,9 @@ from .signature import Signature, read_signature
 from .source import ModelSource
 
 __all__ = ["LoadedModel", "ShapeOptions", "load_models"]
+
+
+logger = logging.getLogger("aioascend.model")
 
 
 class ShapeOptions:
@@ -28,6 +34,8 @@ class ShapeOptions:
         output_shapes: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
         self.shapes = _shapes("shapes", shapes)
+        if not isinstance(examples or {}, Mapping):
+            raise InvalidInput(f'examples: wanted {{"name": value}}, given {examples!r}')
         self.examples = dict(examples or {})
         self.output_shapes = _shapes("output_shapes", output_shapes)
 
@@ -36,10 +44,18 @@ class ShapeOptions:
 
 
 def _shapes(argument: str, given: Mapping[str, Sequence[int]] | None) -> dict[str, tuple[int, ...]]:
+    shapes = {}
     try:
-        return {str(name): tuple(int(size) for size in shape) for name, shape in dict(given or {}).items()}
+        for name, shape in dict(given or {}).items():
+            if not isinstance(name, str) or isinstance(shape, (str, bytes)) or any(isinstance(n, bool) for n in shape):
+                raise TypeError
+            shapes[name] = tuple(operator.index(size) for size in shape)
     except (TypeError, ValueError):
         raise InvalidInput(f'{argument}: wanted {{"name": (1, 3, 224, 224)}}, given {given!r}') from None
+    for name, sizes in shapes.items():
+        if math.prod(max(1, abs(size)) for size in sizes) >= 1 << 47:
+            raise InvalidInput(f"{argument}: {name!r} of shape {sizes} is larger than any memory")
+    return shapes
 
 
 class LoadedModel:
@@ -74,7 +90,7 @@ def load_models(driver: Driver, source: ModelSource, options: ShapeOptions, inst
             loaded.append(_load(driver, source))
     except BaseException:
         for model in reversed(loaded):
-            model.unload()
+            _unload_quietly(driver, model.model_id)  # the first cause is what is told
         raise
     return loaded
 
@@ -138,15 +154,28 @@ def _load(driver: Driver, source: ModelSource) -> LoadedModel:
     except AclError as error:
         raise ModelLoadError(f"{source.name} could not be loaded on {driver.device}: {error}") from error
     try:
-        desc = driver.create_desc(model_id)
-        try:
-            signature = read_signature(driver, desc, source.name)
-        finally:
-            driver.destroy_desc(desc)
+        return LoadedModel(driver, model_id, _signature(driver, model_id, source.name))
     except BaseException:
-        driver.unload(model_id)
+        _unload_quietly(driver, model_id)
         raise
-    return LoadedModel(driver, model_id, signature)
+
+
+def _unload_quietly(driver: Driver, model_id: int) -> None:
+    try:
+        driver.unload(model_id)
+    except AclError as error:
+        logger.warning("while giving up: %s", error)
+
+
+def _signature(driver: Driver, model_id: int, name: str) -> Signature:
+    desc = driver.create_desc(model_id)
+    try:
+        return read_signature(driver, desc, name)
+    finally:
+        try:
+            driver.destroy_desc(desc)
+        except AclError as error:
+            logger.warning("%s", error)
 
 
 def _compile(driver: Driver, source: ModelSource, options: ShapeOptions) -> ModelSource:

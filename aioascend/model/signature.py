@@ -77,7 +77,8 @@ def read_signature(driver: Driver, desc: int, model_name: str) -> Signature:
 
 def _read(driver: Driver, desc: int, model_name: str, side: str) -> tuple[tuple[TensorSpec, ...], tuple[int, ...]]:
     is_input = side == "input"
-    specs, sizes = [], []
+    specs: list[TensorSpec] = []
+    sizes: list[int] = []
     for index in range(driver.num_inputs(desc) if is_input else driver.num_outputs(desc)):
         name = driver.input_name(desc, index) if is_input else driver.output_name(desc, index)
         dims = driver.input_dims(desc, index) if is_input else driver.output_dims(desc, index)
@@ -93,6 +94,8 @@ def _read(driver: Driver, desc: int, model_name: str, side: str) -> tuple[tuple[
                 f"{model_name}: {side} {spec} needs {spec.nbytes} bytes, but the driver reports {nbytes}: "
                 "its element type is packed or the file is damaged"
             )
+        if any(other.name == name for other in specs):
+            raise ModelLoadError(f"{model_name}: two {side}s are named {name!r}, so that neither can be told apart")
         specs.append(spec)
         sizes.append(nbytes)
     return tuple(specs), tuple(sizes)

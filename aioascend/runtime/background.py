@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from .signal import Signal
 
-__all__ = ["in_background", "start_thread", "wait_for"]
+__all__ = ["in_background", "run_in_background", "start_thread", "wait_for"]
 
 T = TypeVar("T")
 
@@ -17,8 +17,13 @@ T = TypeVar("T")
 def in_background(name: str, function: Callable[[], T]) -> Future[T]:
     """Run `function` in a thread of its own and give its outcome as a future; it goes on if nobody waits."""
     outcome: Future[T] = Future()
-    outcome.set_running_or_notify_cancel()
+    run_in_background(name, function, outcome)
+    return outcome
 
+
+def run_in_background(name: str, function: Callable[[], T], outcome: Future[T]) -> None:
+    """`in_background` with a future that is known before the thread starts: Ctrl-C may come in the middle of that."""
+    outcome.set_running_or_notify_cancel()
     calls = [function]
 
     def run() -> None:
@@ -29,8 +34,13 @@ def in_background(name: str, function: Callable[[], T]) -> Future[T]:
         else:
             outcome.set_result(result)
 
-    threading.Thread(target=run, name=name, daemon=True).start()
-    return outcome
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    try:
+        thread.start()
+    except BaseException as error:
+        if thread.ident is None:
+            outcome.set_exception(error)  # it never ran
+        raise
 
 
 async def wait_for(future: Future[T]) -> T:

@@ -26,9 +26,12 @@ logger = logging.getLogger("aioascend.runtime")
 
 _REPORT_MS = 100  # how long one process_report waits: the delay of a stop nobody announces
 _EVENT_MS = 1000
+_FAILURE = 500001
+_PATIENCE = 4  # failing reports in a row before those who wait for one are told
 _JOIN_S = 5.0
 
-Deliver = Callable[[int], None]
+Deliver = Callable[[int, AclError | None], None]
+Lost = Callable[[AclError], None]
 
 
 class Completion(Protocol):
@@ -50,21 +53,26 @@ class Completion(Protocol):
         """Let the threads end by themselves and make no further ACL call (interpreter exit)."""
 
 
-def make_completion(driver: Driver, context: int, deliver: Deliver) -> Completion:
-    """The completion way that `AIOASCEND_COMPLETION` names; `deliver` must be thread-safe and never raise."""
+def make_completion(driver: Driver, context: int, deliver: Deliver, lost: Lost) -> Completion:
+    """The completion way that `AIOASCEND_COMPLETION` names.
+
+    `deliver` takes a token, and an error where the point may not have been reached; `lost` is told that reports fail
+    again and again. Both must be thread-safe and never raise.
+    """
     way = os.environ.get("AIOASCEND_COMPLETION", "").strip() or "callback"
     if way == "callback":
-        return _Callbacks(driver, context, deliver)
+        return _Callbacks(driver, context, deliver, lost)
     if way == "event":
         return _Events(driver, context, deliver)
     raise InvalidInput(f'AIOASCEND_COMPLETION: wanted "callback" or "event", given {way!r}')
 
 
 class _Callbacks:
-    def __init__(self, driver: Driver, context: int, deliver: Deliver) -> None:
+    def __init__(self, driver: Driver, context: int, deliver: Deliver, lost: Lost) -> None:
         self._driver = driver
         self._context = context
-        self._deliver = deliver
+        self._lost = lost
+        self._function: Callable[[int], None] = lambda token: deliver(token, None)  # the one permanent callback
         self._stopping = threading.Event()
         # process_report returns at once while its thread has no subscription (107012): the gate keeps it from spinning.
         self._gate = threading.Event()
@@ -81,7 +89,7 @@ class _Callbacks:
             self._gate.set()
 
     def arm(self, stream: int, token: int) -> None:
-        self._driver.launch_callback(self._deliver, token, stream)
+        self._driver.launch_callback(self._function, token, stream)
 
     def detach(self, stream: int) -> None:
         with self._lock:
@@ -106,21 +114,23 @@ class _Callbacks:
         self._driver.set_context(self._context)
 
     def _run(self) -> None:
-        driver = self._driver
-        try:
-            while True:
-                self._gate.wait()
+        failures = 0
+        while True:
+            self._gate.wait()
+            if self._stopping.is_set():
+                return
+            try:
+                self._driver.process_report(_REPORT_MS)
+                failures = 0
+            except Exception as error:  # a callback that raised surfaces here as SystemError (pyACL reference §9)
                 if self._stopping.is_set():
                     return
-                try:
-                    driver.process_report(_REPORT_MS)
-                except AclError as error:
-                    if self._stopping.is_set():
-                        return
-                    logger.warning("%s", error)
-                    self._gate.clear()  # a device that is gone: nothing will be reported until a stream is attached
-        except Exception:
-            logger.exception("the report thread of %s ends", driver.device)
+                failures += 1
+                if failures == 1:
+                    logger.warning("reports of %s fail: %s", self._driver.device, error)
+                if failures % _PATIENCE == 0:
+                    self._lost(_as_acl_error(self._driver, error))
+                self._stopping.wait(min(0.01 * 2**failures, 1.0))
 
 
 class _Events:
@@ -154,7 +164,7 @@ class _EventWaiter:
         self._driver = driver
         self._context = context
         self._deliver = deliver
-        self._armed: queue.SimpleQueue[tuple[int, int] | None] = queue.SimpleQueue()
+        self._armed: queue.SimpleQueue[tuple[int, int, int] | None] = queue.SimpleQueue()
         self._idle_events: list[int] = []
         self._abandoned = False
         self._thread = start_thread(f"aioascend-events-{driver.device}", self._enter, self._run)
@@ -171,7 +181,7 @@ class _EventWaiter:
         except AclError:
             driver.destroy_event(event)
             raise
-        self._armed.put((event, token))
+        self._armed.put((event, token, stream))
 
     def stop(self) -> None:
         self._armed.put(None)
@@ -190,18 +200,43 @@ class _EventWaiter:
         driver = self._driver
         try:
             while (armed := self._armed.get()) is not None:
-                event, token = armed
-                try:
-                    while not driver.synchronize_event(event, _EVENT_MS):
-                        if self._abandoned:
-                            return
-                except AclError as error:
-                    # The point will not be reached. Who holds the token asks the streams, and is told the reason there.
-                    logger.debug("%s", error)
+                event, token, stream = armed
+                error = self._wait(event, stream)
+                if self._abandoned:
+                    return
                 if driver.has_ex_events:
                     self._idle_events.append(event)
                 else:
-                    driver.destroy_event(event)  # old CANN: a fresh event for every use (pyACL reference §7)
-                self._deliver(token)
+                    _quiet_destroy(driver, event)  # old CANN: a fresh event for every use (pyACL reference §7)
+                self._deliver(token, error)
         except Exception:
             logger.exception("the event thread of %s ends", driver.device)
+
+    def _wait(self, event: int, stream: int) -> AclError | None:
+        """Wait for an event; if that fails, for the whole stream: its work must be over before memory is reused."""
+        driver = self._driver
+        try:
+            while not driver.synchronize_event(event, _EVENT_MS):
+                if self._abandoned:
+                    return None
+        except AclError as error:
+            try:
+                driver.synchronize_stream(stream)
+            except AclError as failure:
+                return failure
+            return error
+        return None
+
+
+def _quiet_destroy(driver: Driver, event: int) -> None:
+    """Destroy an event; a failure is logged, because the completion it served must go on."""
+    try:
+        driver.destroy_event(event)
+    except AclError as error:
+        logger.warning("%s", error)
+
+
+def _as_acl_error(driver: Driver, error: Exception) -> AclError:
+    if isinstance(error, AclError):
+        return error
+    return driver.error_with(_FAILURE, "acl.rt.process_report", f"{type(error).__name__}: {error}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import operator
+import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from types import TracebackType
@@ -18,13 +20,14 @@ from .background import in_background, wait_for
 from .core import DeviceCore, quietly
 from .handles import Handle
 from .stream import DeviceBuffer, Event, PinnedBuffer, Stream, numpy_shape
+from .uncopyable import Uncopyable
 
 __all__ = ["Device"]
 
 H = TypeVar("H", bound=Handle)
 
 
-class Device:
+class Device(Uncopyable):
     """One device with its streams, events and buffers; ``async with aioascend.Device("npu:0") as device:``.
 
     Shares the device's threads and context with the sessions of the process. What was made through it is released when
@@ -34,7 +37,8 @@ class Device:
     def __init__(self, name: str = "auto") -> None:
         self._asked = name
         self._core: DeviceCore | None = None
-        self._handles: list[Handle] = []
+        self._handles: dict[Handle, None] = {}  # in the order in which they were made
+        self._opening = False
         self._closed: Future[None] | None = None
 
     @property
@@ -49,8 +53,9 @@ class Device:
 
     async def open(self) -> None:
         """Open the device; raises `BackendUnavailable`, `InvalidInput`, `AclError`."""
-        if self._core is not None or self._closed is not None:
+        if self._opening or self._closed is not None:
             raise SessionClosed(f"{self!r}: a device object is opened once")
+        self._opening = True
         opening = in_background("aioascend-open", self._open)
         try:
             self._core = await wait_for(opening)
@@ -73,7 +78,7 @@ class Device:
     async def aclose(self) -> None:
         """Release everything that was made through it, then leave the device; safe to call again."""
         core = self._core
-        if core is None:
+        if core is None or core.forked:
             return
         if self._closed is None:
             self._closed = in_background("aioascend-close", lambda: self._close(core))
@@ -81,7 +86,8 @@ class Device:
 
     def _close(self, core: DeviceCore) -> None:
         while self._handles:
-            core.control(quietly, self._handles.pop().release_blocking).result()
+            handle, _ = self._handles.popitem()
+            core.control(quietly, handle.release_blocking).result()
         process.leave(core)
 
     async def __aenter__(self) -> Device:
@@ -103,14 +109,21 @@ class Device:
 
     async def malloc(self, nbytes: int) -> DeviceBuffer:
         """Device memory; raises `OutOfMemory`, and `InvalidInput` for a size below 1."""
-        if nbytes < 1:
-            raise InvalidInput(f"malloc: wanted at least 1 byte, given {nbytes}")
-        return await self._make(lambda core: DeviceBuffer(core, DeviceBlock(core.driver, nbytes)))
+        try:
+            size = operator.index(nbytes)
+        except TypeError:
+            raise InvalidInput(f"malloc: wanted a whole number of bytes, given {nbytes!r}") from None
+        if size < 1:
+            raise InvalidInput(f"malloc: wanted at least 1 byte, given {size}")
+        return await self._make(lambda core: DeviceBuffer(core, DeviceBlock(core.driver, size)))
 
     async def malloc_host(self, shape: int | Sequence[int], dtype: Any = np.uint8) -> PinnedBuffer:
         """Page-locked host memory for an array of this shape and dtype; raises `OutOfMemory` and `InvalidInput`."""
-        kind = np.dtype(dtype)
-        sizes = numpy_shape(shape)
+        try:
+            kind = np.dtype(dtype)
+            sizes = numpy_shape(shape)
+        except (TypeError, ValueError) as error:
+            raise InvalidInput(f"malloc_host: no array of dtype {dtype!r} and shape {shape!r}: {error}") from None
         nbytes = math.prod(sizes) * kind.itemsize
         if nbytes < 1 or min(sizes, default=1) < 1 or kind.hasobject:
             raise InvalidInput(f"malloc_host: {kind} of shape {sizes} has no bytes to lock")
@@ -121,7 +134,12 @@ class Device:
 
         def make_and_keep() -> H:
             handle = make(core)
-            self._handles.append(handle)
+            if self._closed is not None:
+                handle.release_blocking()
+                raise SessionClosed(f"{self!r} was closed meanwhile")
+            self._handles[handle] = None
+            handles = self._handles  # not self: a handle must not keep the device alive
+            handle.on_release = lambda: handles.pop(handle, None)
             return handle
 
         return await wait_for(core.control(make_and_keep))
@@ -132,6 +150,14 @@ class Device:
             raise SessionClosed(f"{self!r} is not open: use `async with`, or await device.open() first")
         process.check_fork(core)
         return core
+
+    def __del__(self) -> None:
+        core = getattr(self, "_core", None)
+        if core is None or self._closed is not None or core.forked or core.abandoned:
+            return
+        text = f"{self!r} was never closed"
+        self._closed = in_background("aioascend-close", lambda: self._close(core))
+        warnings.warn(text, ResourceWarning, source=self, stacklevel=2)
 
     def __repr__(self) -> str:
         state = "closed" if self._closed is not None else "new" if self._core is None else "open"

@@ -9,13 +9,14 @@ from ..errors import AclError, StaleLease
 from .background import wait_for
 from .core import DeviceCore
 from .signal import Signal
+from .uncopyable import Uncopyable
 
 __all__ = ["Handle", "Point"]
 
 T = TypeVar("T")
 
 
-class Handle:
+class Handle(Uncopyable):
     """A thing on a device that belongs to one context of it; using it after its release raises `StaleLease`."""
 
     _what = "handle"
@@ -24,6 +25,7 @@ class Handle:
         self._core = core
         self._generation = core.generation
         self._released = False
+        self.on_release: Callable[[], object] = lambda: None
 
     def check(self) -> None:
         """Raise `StaleLease` unless the handle may be used."""
@@ -43,6 +45,7 @@ class Handle:
         """Give it back to the driver; control thread. A second call does nothing."""
         if not self._released:
             self._released = True
+            self.on_release()
             self._release()
 
     def _release(self) -> None:
@@ -67,11 +70,12 @@ class Point:
         """Queue the completion; device thread. Raises `AclError`."""
         self._core.arm(self._stream, self._reached)
 
-    def _reached(self) -> None:
+    def _reached(self, error: AclError | None) -> None:
+        self._error = error
         try:
             self._core.driver.stream_query(self._stream)
-        except AclError as error:
-            self._error = error
+        except AclError as failure:
+            self._error = failure
         self._signal.set(self._core.touch)
 
     async def wait(self, *, status: bool = True) -> None:

@@ -7,22 +7,22 @@ and outputs, the dataset pair over it and the events. Everything is made at open
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
 
+from ..driver import codes
 from ..errors import AclError
 from ..memory.blocks import DeviceBlock
 from ..memory.layout import Layout, plan
 from ..model import LoadedModel
 from .buffers import OutputBuffer
-from .core import DeviceCore, quietly
+from .core import DeviceCore, Then, quietly
 from .request import Request
 
 __all__ = ["Lane", "Place"]
 
-logger = logging.getLogger("aioascend.runtime")
+_COPY_IN, _COMPUTE, _COPY_OUT = range(3)
 
 
 class Place:
@@ -33,7 +33,8 @@ class Place:
         self.request: Request | None = None
         self.outlet: OutputBuffer | None = None
         self.error: AclError | None = None
-        self.finished: Callable[[], None] = lambda: lane.finished(self)
+        self.suspect = False  # a failure was seen that may be this run's or another's
+        self.finished: Then = lambda error: lane.finished(self, error)
         self.inputs = DeviceBlock(driver, inputs.nbytes)
         stack.callback(quietly, self.inputs.free)
         self.outputs = DeviceBlock(driver, outputs.nbytes)
@@ -61,6 +62,9 @@ class Lane:
         self._free: list[Place] = []
         self._running: deque[Place] = deque()  # in the order of launch, which is the order of every stream
         self._done: list[Place] = []
+        self._suspects: deque[Place] = deque()
+        self.repeating = False  # runs are being repeated alone: nothing may be launched beside them
+        self.repeated = 0
         self.settle: Callable[[], None] = lambda: None  # set by the pipeline: what follows a burst of completions
         inputs, outputs = plan(signature.input_nbytes), plan(signature.output_nbytes)
         self.outlets: list[OutputBuffer] = []
@@ -81,11 +85,6 @@ class Lane:
         for stream in streams:
             stack.callback(quietly, driver.synchronize_stream, stream)
 
-    @property
-    def running(self) -> int:
-        """Requests on the device."""
-        return len(self._running) + len(self._done)
-
     # -- launching --------------------------------------------------------------------------------------------------
 
     def launch(self, request: Request) -> None:
@@ -95,8 +94,7 @@ class Lane:
         its place comes back like any other once the streams have passed what was queued.
         """
         place = self._free.pop()
-        outlet = self.outlets.pop()
-        place.request, place.outlet, place.error = request, outlet, None
+        place.request, place.outlet, place.error, place.suspect = request, self.outlets.pop(), None, False
         self._running.append(place)
         driver = self._driver
         buffer = request.buffer
@@ -108,24 +106,33 @@ class Lane:
             driver.memcpy_to_device(place.inputs.address, nbytes, buffer.block.address, nbytes, self._h2d)
             driver.record_event(place.copied_in, self._h2d)
             driver.stream_wait_event(self._compute, place.copied_in)
-            driver.execute_async(self._model_id, place.input_dataset, place.output_dataset, self._compute)
-            driver.record_event(place.computed, self._compute)
-            driver.stream_wait_event(self._d2h, place.computed)
-            nbytes = self._output_nbytes
-            driver.memcpy_to_host(outlet.block.address, nbytes, place.outputs.address, nbytes, self._d2h)
-            self._core.arm(self._d2h, place.finished)
+            self._queue_run(place)
         except AclError as error:
             place.error = error
             self._wait_for_queued(place)
 
-    def _renew_events(self, place: Place) -> None:
-        # Old CANN: a plain event serves one dependency only (pyACL reference §7). Its release is deferred by the
-        # runtime while work refers to it, and none does: the place was free.
+    def _queue_run(self, place: Place) -> None:
+        """Queue the run of a place whose inputs are, or will be, on the device, and the way out of its outputs."""
         driver = self._driver
-        driver.destroy_event(place.copied_in)
-        place.copied_in = driver.create_event()
-        driver.destroy_event(place.computed)
-        place.computed = driver.create_event()
+        outlet = place.outlet
+        assert outlet is not None
+        driver.execute_async(self._model_id, place.input_dataset, place.output_dataset, self._compute)
+        driver.record_event(place.computed, self._compute)
+        driver.stream_wait_event(self._d2h, place.computed)
+        nbytes = self._output_nbytes
+        driver.memcpy_to_host(outlet.block.address, nbytes, place.outputs.address, nbytes, self._d2h)
+        self._core.arm(self._d2h, place.finished)
+
+    def _renew_events(self, place: Place) -> None:
+        # Old CANN: a plain event serves one dependency only (pyACL reference §7). The place was free, so that nothing
+        # queued refers to its old ones; those go last, so that the place keeps events that exist whatever fails.
+        driver = self._driver
+        fresh, old = driver.create_event(), place.copied_in
+        place.copied_in = fresh
+        driver.destroy_event(old)
+        fresh, old = driver.create_event(), place.computed
+        place.computed = fresh
+        driver.destroy_event(old)
 
     def _wait_for_queued(self, place: Place) -> None:
         """After a failed launch: have the place come back when the streams have passed what was queued for it."""
@@ -143,49 +150,77 @@ class Lane:
     def _drain_and_finish(self, place: Place) -> None:
         for stream in (self._h2d, self._compute, self._d2h):
             quietly(self._driver.synchronize_stream, stream)
-        self._core.post(self.finished, place)
+        self._core.post(place.finished, None)
 
     # -- completion -------------------------------------------------------------------------------------------------
 
-    def finished(self, place: Place) -> None:
-        """The copy out of a place is over; what it is worth is asked once a burst, in `confirm`."""
+    def finished(self, place: Place, error: AclError | None) -> None:
+        """The way of a place is over; what it is worth is asked once a burst, in `confirm`."""
+        if error is not None and place.error is None:
+            place.error = error
         self._running.remove(place)  # the first in all but odd cases
         self._done.append(place)
         self._core.settle(self.settle)
 
     def confirm(self) -> list[Place]:
-        """The places whose way ended in this burst, each with the error of its run if there was one.
+        """The places whose outcome is known after this burst, each with the error of its run if there was one.
 
         A callback carries no status: only a query of the streams tells whether what ran on them failed, and it does
-        not tell which task (pyACL reference §17, §22). A failure is therefore given to every request that was
-        unconfirmed on that stream when it was seen and may have been running by then.
+        not tell which task (pyACL reference §17, §22). Where several runs may be meant, each of them is repeated alone,
+        from the inputs that its place still holds on the device, so that each request gets its own outcome. Any other
+        failure is given to every request that it may belong to.
         """
         done, self._done = self._done, []
         if not done:
             return done
-        driver = self._driver
         for stage, stream in enumerate((self._h2d, self._compute, self._d2h)):
             try:
-                driver.stream_query(stream)
+                self._driver.stream_query(stream)
             except AclError as error:
                 self._blame(error, done, stage)
-        return done
+        known = []
+        for place in done:
+            if place.suspect and place.error is None and place.request is not None and not place.request.abandoned:
+                self._suspects.append(place)
+            else:
+                known.append(place)
+        if self._suspects and not self._running:
+            self._repeat(self._suspects.popleft())
+        elif self.repeating and not self._running:
+            self.repeating = False
+        return known
+
+    def _repeat(self, place: Place) -> None:
+        place.suspect = False
+        self._running.append(place)
+        self.repeated += 1
+        try:
+            if not self._driver.has_ex_events:
+                self._renew_events(place)
+            self._queue_run(place)
+        except AclError as error:
+            place.error = error
+            self._wait_for_queued(place)
 
     def _blame(self, error: AclError, done: list[Place], stage: int) -> None:
-        blamed = list(done)
+        blamed = [place for place in done if place.error is None]
         for place in self._running:
-            blamed.append(place)
+            if place.error is None:
+                blamed.append(place)
             if not self._passed(place, stage):
                 break  # later ones had not begun this stage when the failure was seen
+        repeatable = stage == _COMPUTE and error.code == codes.MODEL_EXECUTE and len(blamed) > 1
         for place in blamed:
-            if place.error is None:
+            if repeatable:
+                place.suspect = self.repeating = True
+            else:
                 place.error = _shared(error, len(blamed))
 
     def _passed(self, place: Place, stage: int) -> bool:
-        if stage == 2:
+        if stage == _COPY_OUT:
             return True  # nothing tells: take it that it has
         try:
-            return self._driver.event_recorded(place.copied_in if stage == 0 else place.computed)
+            return self._driver.event_recorded(place.copied_in if stage == _COPY_IN else place.computed)
         except AclError:
             return True
 
@@ -203,6 +238,7 @@ class Lane:
     def free(self, place: Place) -> None:
         """A confirmed place is free again."""
         place.request = place.outlet = place.error = None
+        place.suspect = False
         self._free.append(place)
 
 

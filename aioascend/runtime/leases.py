@@ -90,8 +90,9 @@ class LeasePool:
         # On the control thread: allocating pinned memory is slow.
         try:
             buffer = InputBuffer(self._core.driver, self._layout, self._specs)
-        except AioascendError as failure:
-            error = failure  # the name of an except clause is gone when the post runs
+        except Exception as failure:
+            # A name of its own: that of an except clause is gone when the post runs.
+            error = failure if isinstance(failure, AioascendError) else AioascendError(f"pinned memory: {failure!r}")
 
             def failed(_: None) -> None:
                 self._room += 1
@@ -103,6 +104,11 @@ class LeasePool:
         self._core.post(lambda made: self._grant(lease, made), buffer)
 
     def _grant(self, lease: Lease, buffer: InputBuffer) -> None:
+        if self._closed is not None:
+            lease.error = SessionClosed(self._closed)
+            lease.granted.set(self._core.touch)
+            self._pass_on(buffer)
+            return
         if lease.abandoned:
             self._pass_on(buffer)
             return
@@ -112,6 +118,12 @@ class LeasePool:
         lease.granted.set(self._core.touch)
 
     def _pass_on(self, buffer: InputBuffer) -> None:
+        if self._closed is not None:
+            try:
+                self._core.control(quietly, buffer.block.free)
+            except SessionClosed:
+                pass  # it went with the device
+            return
         while self._queue:
             lease = self._queue.popleft()
             if not lease.abandoned:
@@ -143,13 +155,13 @@ class LeasePool:
             lease.granted.set(self._core.touch)
 
     def close(self) -> None:
-        """Free the buffers that nobody sees; control thread."""
+        """Free the buffers that nobody sees; control thread. The others follow with the last array over them."""
         while self._free:
             quietly(self._free.pop().block.free)
         if self.leased:
             logger.warning(
-                "%d pinned input buffer%s of a closed session stay%s allocated: arrays over them, or requests that "
-                "were not left, are still alive",
+                "%d pinned input buffer%s of a closed session stay%s allocated while arrays over them, or requests "
+                "that were not left, are alive",
                 self.leased,
                 "s" * (self.leased > 1),
                 "s" * (self.leased == 1),

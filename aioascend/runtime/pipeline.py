@@ -69,6 +69,11 @@ class Pipeline:
                 lane.settle = self._settle
             self._stack = stack.pop_all()
 
+    @property
+    def repeated(self) -> int:
+        """Runs that were made again, alone."""
+        return sum(lane.repeated for lane in self._lanes)
+
     # -- from any thread --------------------------------------------------------------------------------------------
 
     def submit(self, request: Request) -> None:
@@ -131,6 +136,7 @@ class Pipeline:
         for index, lane in enumerate(self._lanes):
             for place in lane.confirm():
                 self._conclude(index, place)
+            self.admission.hold(index, lane.repeating)
         admission = self.admission
         if admission.waiting:
             self._reclaim_inputs()
@@ -172,7 +178,7 @@ class Pipeline:
                 if not copy_array(view, array, lambda: request.abandoned):
                     return
         except Exception as error:  # a memory-mapped file that shrank, a lying array subclass: the request's own fault
-            request.error = AioascendError(f"copying the inputs failed: {type(error).__name__}: {error}")
+            request.error = _not_copied("inputs", error)
 
     def _copied_in(self, request: Request) -> None:
         request.taken.set(self._core.touch)
@@ -221,7 +227,13 @@ class Pipeline:
             self._core.copy(self._copy_out_and_tell, request, outlet, index)
             return
         else:
-            self._succeed(request, [view.copy() for view in outlet.views])
+            try:
+                arrays = [view.copy() for view in outlet.views]
+            except Exception as failure:
+                self.counters.failed += 1
+                self._fail(request, _not_copied("outputs", failure))
+            else:
+                self._succeed(request, arrays)
         self._outlet_freed(index, outlet)
 
     def _copy_out_and_tell(self, request: Request, outlet: OutputBuffer, index: int) -> None:
@@ -232,8 +244,8 @@ class Pipeline:
                 array = np.empty_like(view)
                 copy_array(array, view, lambda: request.abandoned)
                 arrays.append(array)
-        except MemoryError as failure:
-            error = AioascendError(f"no memory for the outputs: {failure}")
+        except Exception as failure:  # no memory, most likely: the request must still get its outcome
+            error = _not_copied("outputs", failure)
 
         def copied(_: None) -> None:
             if error is not None:
@@ -296,3 +308,7 @@ class Pipeline:
                 else:
                     request.error = SessionClosed(reason)
         self._core.settle(self._settle)
+
+
+def _not_copied(what: str, error: Exception) -> AioascendError:
+    return AioascendError(f"copying the {what} failed: {type(error).__name__}: {error}")

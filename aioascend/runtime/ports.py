@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 import weakref
 from collections import deque
@@ -88,6 +89,14 @@ class ThreadPort:
 
 
 _lock = threading.Lock()
+
+
+def _new_lock() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_new_lock)  # another thread of the parent may have held the old one
 _ports: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopPort] = weakref.WeakKeyDictionary()
 
 

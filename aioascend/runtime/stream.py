@@ -6,6 +6,7 @@ Calls that queue work return when it has been queued; the work itself happens wh
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Generator, Sequence
 from typing import Any
 
@@ -144,9 +145,14 @@ class Stream(Handle):
         The bytes are read when the stream gets there: leave both alone until then. Raises `InvalidInput` for two
         buffers on the same side or a destination that is too small.
         """
+        for argument, buffer in (("destination", destination), ("source", source)):
+            if not isinstance(buffer, _Buffer):
+                raise InvalidInput(
+                    f"copy: wanted a buffer of device.malloc or device.malloc_host as {argument}, "
+                    f"given {type(buffer).__name__}"
+                )
+            buffer.check()
         self.check()
-        destination.check()
-        source.check()
         to_device = isinstance(destination, DeviceBuffer)
         if to_device is isinstance(source, DeviceBuffer):
             side = "device" if to_device else "pinned"
@@ -166,12 +172,12 @@ class Stream(Handle):
 
     async def record(self, event: Event) -> None:
         """Queue the recording of `event`: it is complete when everything queued here before is."""
-        event.check()
+        _check_event(event)
         await self._on_device_thread(lambda: event.record_on(self._stream))
 
     async def wait(self, event: Event) -> None:
         """Let later work of this stream wait, on the device, for what `event` captured last."""
-        event.check()
+        _check_event(event)
         await self._on_device_thread(lambda: event.wait_on(self._stream))
 
     async def callback(self) -> None:
@@ -204,6 +210,14 @@ class Stream(Handle):
         self._core.call(self._new_point).result().wait_blocking(timeout=5.0)
 
 
+def _check_event(event: Event) -> None:
+    if not isinstance(event, Event):
+        raise InvalidInput(f"wanted an event of device.create_event, given {type(event).__name__}")
+    event.check()
+
+
 def numpy_shape(shape: int | Sequence[int]) -> tuple[int, ...]:
     """A shape as numpy takes it."""
-    return (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(int(size) for size in shape)
+    if isinstance(shape, (int, np.integer)):
+        return (operator.index(shape),)
+    return tuple(operator.index(size) for size in shape)

@@ -25,7 +25,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 class QueueFull(Exception):
-    """The queue holds `max_waiting` items; `retry_after` is the estimated wait for a free place, in seconds."""
+    """`max_waiting` items wait already; `retry_after` is the estimated wait for a free place, in seconds."""
 
     def __init__(self, waiting: int, retry_after: float | None) -> None:
         super().__init__(waiting, retry_after)
@@ -57,8 +57,8 @@ class Admission(Generic[T]):
     """The queue, the pinned input buffers and the places of one session.
 
     `lanes` model instances hold `depth` running items each; `staging` items may be in pinned input memory at once;
-    `outlets` items a lane may occupy pinned output memory (running ones included); more than `max_waiting` waiting
-    items are refused unless they are patient.
+    `outlets` items a lane may occupy pinned output memory (running ones included). Of the impatient items no more than
+    `max_waiting` may wait beyond those that can be staged at once; patient ones are not counted.
     """
 
     def __init__(self, *, lanes: int, depth: int, staging: int, outlets: int, max_waiting: int) -> None:
@@ -67,10 +67,12 @@ class Admission(Generic[T]):
         self.max_waiting = max_waiting
         self._free_staging = staging
         self._waiting: dict[T, bool] = {}  # in order of arrival; True: already in pinned memory of its own
+        self._patient: set[T] = set()  # those of the waiting ones that are patient
         self._staging: dict[T, bool] = {}  # in order of arrival; True: staged, may be launched
         self._dropped: set[T] = set()
         self._running = [0] * lanes
         self._draining = [0] * lanes
+        self._held: set[int] = set()
         self._finish_times: deque[float] = deque(maxlen=33)
 
     # -- what happened ----------------------------------------------------------------------------------------------
@@ -81,13 +83,16 @@ class Admission(Generic[T]):
         `pinned` says that its inputs lie in pinned memory of its own, so that it needs no staging buffer. Raises
         `QueueFull`.
         """
-        if not patient and len(self._waiting) >= self.max_waiting:
+        if patient:
+            self._patient.add(item)
+        elif len(self._waiting) - len(self._patient) >= self.max_waiting + self._free_staging:
             raise QueueFull(len(self._waiting), self.retry_after())
         self._waiting[item] = pinned
 
     def withdraw(self, item: T) -> Where:
         """Take an item out of the queue if it has not been launched, and say where it was."""
         if self._waiting.pop(item, None) is not None:
+            self._patient.discard(item)
             return Where.WAITING
         ready = self._staging.get(item)
         if ready is None:
@@ -126,6 +131,13 @@ class Admission(Generic[T]):
         """The pinned outputs of one finished item of `lane` are free again."""
         self._draining[lane] -= 1
 
+    def hold(self, lane: int, held: bool) -> None:
+        """Launch nothing on `lane` while it is held."""
+        if held:
+            self._held.add(lane)
+        else:
+            self._held.discard(lane)
+
     # -- what to do -------------------------------------------------------------------------------------------------
 
     def decide(self) -> Decision[T]:
@@ -139,6 +151,7 @@ class Admission(Generic[T]):
                 self._free_staging -= 1
                 decision.stage.append(item)
             del self._waiting[item]
+            self._patient.discard(item)
             self._staging[item] = pinned
         while self._staging:
             item, ready = next(iter(self._staging.items()))
@@ -155,7 +168,7 @@ class Admission(Generic[T]):
         free = [
             (running, lane)
             for lane, running in enumerate(self._running)
-            if running < self.depth and running + self._draining[lane] < self.outlets
+            if running < self.depth and running + self._draining[lane] < self.outlets and lane not in self._held
         ]
         return min(free)[1] if free else None
 

@@ -23,7 +23,8 @@ class SessionStatistics:
 
     `waiting` requests are queued, `staging` ones lie in pinned memory, `running` ones are on the device, `draining`
     ones are being copied out. `completed`, `failed` (on the device), `cancelled` (given up by their caller) and
-    `refused` (queue full) count requests since the session was opened. `leased` pinned inputs are in callers' hands.
+    `refused` (queue full) count requests since the session was opened, `repeated` the runs that were made again, alone,
+    because a failure could not be told from a neighbour's. `leased` pinned inputs are in callers' hands.
     """
 
     state: str
@@ -39,3 +40,4 @@ class SessionStatistics:
     failed: int
     cancelled: int
     refused: int
+    repeated: int

@@ -108,9 +108,12 @@ def test_ctrl_c_ends_the_command_quietly_with_130(tmp_path: Path) -> None:
     )
     # The session is open, and the command waits for an input that does not come.
     writer = open_for_writing(pipe)
-    command.send_signal(signal.SIGINT)
-    out, err = command.communicate(timeout=60)
+    limit = time.monotonic() + 60
+    while command.poll() is None and time.monotonic() < limit:
+        command.send_signal(signal.SIGINT)  # one that comes before the read has begun is retried by the read
+        time.sleep(0.2)
     os.close(writer)
+    out, err = command.communicate(timeout=10)
 
     assert command.returncode == 130
     assert out == b""

@@ -79,6 +79,18 @@ async def test_misuse_is_refused_before_it_reaches_the_device() -> None:
             await device.malloc(0)
         with pytest.raises(aioascend.InvalidInput, match="no bytes to lock"):
             await device.malloc_host((0, 3))
+        for size in (1.5, "x", None):
+            with pytest.raises(aioascend.InvalidInput, match="whole number of bytes"):
+                await device.malloc(size)  # type: ignore[arg-type]
+        for shape in ("ab", None, (2, 2.5)):
+            with pytest.raises(aioascend.InvalidInput, match="malloc_host: no array"):
+                await device.malloc_host(shape)  # type: ignore[arg-type]
+        with pytest.raises(aioascend.InvalidInput, match="malloc_host: no array"):
+            await device.malloc_host(4, "zork")
+        with pytest.raises(aioascend.InvalidInput, match="as source, given ndarray"):
+            await stream.copy(memory, np.zeros(8))  # type: ignore[arg-type]
+        with pytest.raises(aioascend.InvalidInput, match="wanted an event"):
+            await stream.record(None)  # type: ignore[arg-type]
         with pytest.raises(aioascend.OutOfMemory):
             await device.malloc(1 << 50)
 
@@ -124,6 +136,28 @@ async def test_a_device_and_a_session_share_one_context(emulator: Emulator) -> N
             assert device.generation == 1
             assert repr(device) == "<aioascend.Device emulator:0: open>"
         assert (await session.infer(np.zeros(4, np.float32)))[0][0] == 1
+
+
+async def test_a_device_is_opened_once_and_forgets_what_was_released() -> None:
+    device = aioascend.Device("emulator:0")
+    results = await asyncio.gather(device.open(), device.open(), return_exceptions=True)
+    assert [type(result) for result in results] == [type(None), aioascend.SessionClosed]
+    for _ in range(20):
+        await (await device.malloc(64)).release()
+        await (await device.create_event()).release()
+    assert not device._handles
+    await device.aclose()
+
+
+async def test_a_device_that_is_dropped_warns_and_closes_itself() -> None:
+    device = aioascend.Device("emulator:0")
+    await device.open()
+    await device.malloc(64)
+    kept = [device]
+    del device
+    with pytest.warns(ResourceWarning, match="was never closed"):
+        kept.clear()
+    await eventually(lambda: not aioascend.runtime.process.open_devices())
 
 
 async def test_a_device_that_does_not_open_leaves_nothing() -> None:

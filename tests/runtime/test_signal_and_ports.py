@@ -6,6 +6,7 @@ import asyncio
 import threading
 from typing import Any
 
+import anyio
 import pytest
 
 from aioascend.runtime.ports import LoopPort, current_port
@@ -17,7 +18,7 @@ async def test_a_signal_set_before_during_and_after_the_wait() -> None:
         signal = Signal()
         thread = threading.Timer(delay, lambda s=signal: s.set(lambda port: port.wake()))
         thread.start()
-        async with asyncio.timeout(5):
+        with anyio.fail_after(5):
             await asyncio.gather(*(signal.wait() for _ in range(10)))
         assert signal
         await signal.wait()
@@ -29,7 +30,7 @@ async def test_no_wake_up_is_lost_between_threads() -> None:
         signal = Signal()
         setter = threading.Thread(target=lambda s=signal: s.set(lambda port: port.wake()))
         setter.start()
-        async with asyncio.timeout(5):
+        with anyio.fail_after(5):
             await signal.wait()
         setter.join()
 

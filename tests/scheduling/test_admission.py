@@ -71,18 +71,56 @@ def test_the_lane_with_the_fewest_running_gets_the_next() -> None:
 
 
 def test_a_full_queue_refuses_the_impatient_and_keeps_the_patient() -> None:
-    admission = queue(max_waiting=1)
+    admission = queue(max_waiting=1, staging=1)
     admission.offer(1)
+    admission.decide()
+    admission.offer(2)
     with pytest.raises(QueueFull) as refused:
-        admission.offer(2)
+        admission.offer(3)
     assert refused.value.waiting == 1
     assert refused.value.retry_after is None  # nothing has finished yet: no estimate is made up
-    admission.offer(3, patient=True)
-    assert admission.pending() == [1, 3]
+    admission.offer(4, patient=True)
+    assert admission.pending() == [1, 2, 4]
+
+
+def test_what_can_be_staged_at_once_does_not_wait() -> None:
+    admission = queue(max_waiting=0, staging=2)
+    admission.offer(1)
+    admission.offer(2)
+    with pytest.raises(QueueFull):
+        admission.offer(3)
+    assert admission.decide().stage == [1, 2]
+    with pytest.raises(QueueFull):
+        admission.offer(3)
+
+
+def test_patient_items_take_no_room_from_the_impatient() -> None:
+    admission = queue(max_waiting=2, staging=0)
+    for item in range(100):
+        admission.offer(item, patient=True)
+    admission.offer(100)
+    admission.offer(101)
+    with pytest.raises(QueueFull):
+        admission.offer(102)
+    assert admission.withdraw(100) is Where.WAITING
+    admission.offer(102)
+    assert admission.pending() == [*range(100), 101, 102]
+
+
+def test_a_held_lane_gets_nothing() -> None:
+    admission = queue(lanes=2, staging=4)
+    admission.hold(0, True)
+    for item in range(3):
+        admission.offer(item)
+    for item in admission.decide().stage:
+        admission.staged(item)
+    assert admission.decide().launch == [(0, 1), (1, 1)]
+    admission.hold(0, False)
+    assert admission.decide().launch == [(2, 0)]
 
 
 def test_the_retry_estimate_is_the_mean_time_between_completions() -> None:
-    admission = queue(max_waiting=0, depth=3)
+    admission = queue(max_waiting=0, depth=3, staging=0)
     for item in range(3):
         admission.offer(item, patient=True, pinned=True)
     admission.decide()
@@ -133,6 +171,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         self.draining: list[int] = []
         self.buffers = 0  # pinned inputs in use
         self.pinned: set[int] = set()
+        self.patient: set[int] = set()
         self.launched: list[int] = []
         self.now = 0.0
         self.admission: Admission[int] = Admission(lanes=2, depth=2, staging=3, outlets=3, max_waiting=4)
@@ -140,10 +179,14 @@ class AdmissionMachine(RuleBasedStateMachine):
     @rule(patient=st.booleans(), pinned=st.booleans())
     def offer(self, patient: bool, pinned: bool) -> None:
         item, self.next = self.next, self.next + 1
-        if not patient and self.admission.waiting >= 4:
-            with pytest.raises(QueueFull):
-                self.admission.offer(item)
-            return
+        if not patient:
+            impatient = [one for one in self.admission.pending()[self.admission.staging :] if one not in self.patient]
+            if len(impatient) >= 4 + 3 - self.buffers:
+                with pytest.raises(QueueFull):
+                    self.admission.offer(item)
+                return
+        else:
+            self.patient.add(item)
         self.admission.offer(item, patient=patient, pinned=pinned)
         self.waiting.append(item)
         if pinned:

@@ -94,6 +94,13 @@ async def test_a_timeout_is_a_number_of_seconds(timeout: Any) -> None:
         ({"shapes": {"x": "abc"}}, "shapes: wanted"),
         ({"shapes": [1, 2]}, "shapes: wanted"),
         ({"model": 7}, "model: wanted a path or bytes, given int"),
+        ({"shapes": {"x": (2.7, 3)}}, "shapes: wanted"),
+        ({"shapes": {"x": "23"}}, "shapes: wanted"),
+        ({"shapes": {"x": (True, 3)}}, "shapes: wanted"),
+        ({"shapes": {"x": (2**63, 3)}}, "shapes: 'x' .* is larger than any memory"),
+        ({"examples": 5}, "examples: wanted"),
+        ({"devices": None}, "devices: wanted"),
+        ({"devices": [0]}, "devices: wanted"),
     ],
 )
 def test_arguments_are_checked_when_the_session_is_made(arguments: dict[str, Any], message: str) -> None:

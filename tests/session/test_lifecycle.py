@@ -350,6 +350,37 @@ def test_a_session_of_the_parent_is_refused_in_a_forked_child_and_unharmed_in_th
     assert (own, parent) == ("6.0", "7 2.0")
 
 
+def test_leaving_the_block_of_an_inherited_session_in_a_forked_child_does_not_hang() -> None:
+    done = run_script("""
+        with aioascend.Session(kit.add(1), devices="emulator:0") as session:
+            session.infer_sync(ONES)
+            if child := os.fork():
+                print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), session.infer_sync(ONES)[0][0])
+            else:
+                session.close_sync()
+    """)
+    assert (done.stdout, done.stderr, done.returncode) == ("0 2.0\n", "", 0)
+
+
+def test_forks_while_another_thread_opens_do_not_hang() -> None:
+    done = run_script("""
+        def work():
+            for _ in range(30):
+                with aioascend.Session(kit.add(1), devices="emulator:0") as session:
+                    session.infer_sync(ONES)
+        worker = threading.Thread(target=work)
+        worker.start()
+        codes = set()
+        while worker.is_alive():
+            child = os.fork()
+            if child == 0:
+                os._exit(5)
+            codes.add(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        print(codes)
+    """)
+    assert (done.stdout, done.stderr, done.returncode) == ("{5}\n", "", 0)
+
+
 def test_threads_of_ours_have_telling_names(emulator: Emulator) -> None:
     with aioascend.Session(kit.add(1)):
         names = {thread.name for thread in threading.enumerate()}

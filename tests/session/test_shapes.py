@@ -74,6 +74,15 @@ async def test_an_output_whose_shape_follows_a_value_is_refused_by_name_unless_i
             assert (await session.infer({"x": x, "k": 3}))[0].tolist() == [1, 2, 1, 2, 1, 2]
 
 
+async def test_two_outputs_of_one_name_are_refused() -> None:
+    import onnx
+
+    proto = onnx.load_from_string(kit.add(1))
+    proto.graph.output.append(proto.graph.output[0])
+    with pytest.raises(aioascend.ModelLoadError, match="two outputs are named 'y'"):
+        await aioascend.Session(proto.SerializeToString()).open()
+
+
 async def test_an_output_that_is_no_tensor_is_refused_by_name() -> None:
     from pathlib import Path
 

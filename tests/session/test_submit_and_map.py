@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 
+import anyio
 import numpy as np
 import pytest
 
@@ -116,7 +117,7 @@ async def test_map_yields_a_result_without_waiting_for_the_next_item() -> None:
 
     async with aioascend.Session(kit.add(1)) as session:
         results = session.map(slow_camera())
-        async with asyncio.timeout(10):
+        with anyio.fail_after(10):
             assert (await anext(results))[0][0] == 2
             gate.set()
             assert (await anext(results))[0][0] == 3

@@ -1,0 +1,159 @@
+"""The device thread: an event loop of its own, reached from other threads by posts.
+
+A post costs one wake-up a burst. What a burst leads to is done once at its end: settlers first (confirm, decide,
+launch), then every port that was touched is woken once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from ..errors import SessionClosed
+from .background import start_thread
+from .ports import Port
+
+__all__ = ["DeviceLoop"]
+
+logger = logging.getLogger("aioascend.runtime")
+
+T = TypeVar("T")
+
+_JOIN_S = 5.0
+
+
+class DeviceLoop:
+    """The thread named `name`; `enter` runs in it first."""
+
+    def __init__(self, name: str, enter: Callable[[], None]) -> None:
+        self._name = name
+        self._enter = enter
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        # Reentrant, because a finalizer that posts may run in the middle of a post.
+        self._lock = threading.RLock()
+        self._closed = True
+        self._abandoned = False
+        self._armed = False
+        self._inbox: deque[tuple[Callable[[Any], None], Any]] = deque()
+        self._settlers: dict[Callable[[], None], None] = {}
+        self._touched: dict[Port, None] = {}
+
+    def start(self) -> None:
+        """Start the thread; raises what `enter` raised."""
+        self._thread = start_thread(self._name, self._begin, self._run)
+
+    def stop(self) -> None:
+        """End the thread, after everything that was posted; from any other thread."""
+        loop, thread = self._loop, self._thread
+        if loop is not None and thread is not None:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join(_JOIN_S)
+
+    def abandon(self) -> None:
+        """Interpreter exit: end the thread without running anything that is still posted."""
+        self._abandoned = True
+        loop, thread = self._loop, self._thread
+        if loop is not None and thread is not None:
+            try:
+                loop.call_soon_threadsafe(loop.stop)
+            except RuntimeError:
+                return
+            thread.join(1.0)
+
+    def post(self, function: Callable[[Any], None], argument: Any) -> None:
+        """Run ``function(argument)`` on the thread soon, in the order of the posts; from any thread.
+
+        What was posted runs: after the thread's end a post raises `SessionClosed`.
+        """
+        with self._lock:
+            if self._closed:
+                raise SessionClosed(f"{self._name} is closed")
+            self._inbox.append((function, argument))
+            if not self._armed:
+                self._armed = True
+                assert self._loop is not None
+                self._loop.call_soon_threadsafe(self._drain)
+
+    def call(self, function: Callable[[], T]) -> Future[T]:
+        """Run `function` on the thread and give its outcome as a future; from any thread."""
+        outcome: Future[T] = Future()
+
+        def run(_: None) -> None:
+            try:
+                outcome.set_result(function())
+            except BaseException as error:
+                outcome.set_exception(error)
+
+        self.post(run, None)
+        return outcome
+
+    def settle(self, function: Callable[[], None]) -> None:
+        """Run `function` once at the end of this burst; on the thread."""
+        self._settlers[function] = None
+
+    def touch(self, port: Port) -> None:
+        """Wake `port` once at the end of this burst; on the thread."""
+        self._touched[port] = None
+
+    def _begin(self) -> None:
+        self._enter()
+        self._loop = _new_loop()
+        self._closed = False
+
+    def _run(self) -> None:
+        loop = self._loop
+        assert loop is not None
+        try:
+            loop.run_forever()
+        finally:
+            with self._lock:
+                self._closed = True
+            loop.close()
+            while self._inbox and not self._abandoned:
+                self._burst()  # nobody may be left waiting for a post that was accepted
+
+    def _drain(self) -> None:
+        self._armed = False  # first: whatever is posted from now on arms a drain of its own
+        self._burst()
+        with self._lock:
+            if self._inbox and not self._armed and not self._closed:
+                self._armed = True
+                assert self._loop is not None
+                self._loop.call_soon_threadsafe(self._drain)
+
+    def _burst(self) -> None:
+        inbox = self._inbox
+        for _ in range(len(inbox)):
+            function, argument = inbox.popleft()
+            _guarded(function, argument)
+        while self._settlers:
+            settlers, self._settlers = self._settlers, {}
+            for settler in settlers:
+                _guarded(settler)
+        touched, self._touched = self._touched, {}
+        for port in touched:
+            port.wake()
+
+
+def _guarded(function: Callable[..., None], *args: Any) -> None:
+    try:
+        function(*args)
+    except SessionClosed:
+        logger.debug("work for a device that is closed was dropped", exc_info=True)
+    except Exception:
+        logger.exception("unexpected error on a device thread")
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
