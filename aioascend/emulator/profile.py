@@ -7,6 +7,7 @@ done, so that a profile faster than this machine cannot be kept.
 from __future__ import annotations
 
 import ctypes
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -91,11 +92,11 @@ class Profile:
 
     @classmethod
     def from_file(cls, path: str) -> Profile:
-        """From a TOML file (Python 3.11 or newer)."""
-        try:
+        """From a TOML file; `ValueError` says what is wrong with it."""
+        if sys.version_info >= (3, 11):
             import tomllib
-        except ImportError:
-            raise ValueError("a profile in a TOML file needs Python 3.11 or newer") from None
+        else:
+            import tomli as tomllib
         with open(path, "rb") as file:
             try:
                 return cls.from_dict(tomllib.load(file))

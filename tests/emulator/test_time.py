@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -215,7 +214,6 @@ def test_calls_take_their_time_on_the_host(npu: Driver) -> None:
     assert time.perf_counter() - start >= 0.02
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="tomllib")
 def test_a_profile_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "p.toml"
     path.write_text('name = "310P"\npinned = 1e10\nlaunch = 5e-6\n[compute]\nresnet = 1e-3\n"yolo*" = 5e-3\n')
