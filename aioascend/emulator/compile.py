@@ -142,6 +142,15 @@ def patched(source: Source, graph: onnx_wire.Graph, inputs: Sequence[Tensor]) ->
     return onnx_wire.with_fixed_inputs(source.data, graph, changed)
 
 
+def _check_given(name: str, given: tuple[int, ...], inferred: Sequence[int | str | None]) -> None:
+    """`CompileError` where a stated output shape contradicts what shape inference knows of it."""
+    fits = len(given) == len(inferred) and all(
+        size == known for size, known in zip(given, inferred, strict=True) if isinstance(known, int)
+    )
+    if inferred and not fits:
+        raise CompileError(f"output {name!r}: shape inference finds {tuple(inferred)}, {given} was given", [name])
+
+
 def final_outputs(
     session: Any,
     inputs: Sequence[Tensor],
@@ -173,7 +182,10 @@ def final_outputs(
             raise CompileError(f"output {name!r}: sizes must be positive, {shapes[name]} was given", [name])
     missing = []
     for entry in entries:
-        if entry.name not in shapes:
+        if entry.name in shapes:
+            if refused is None:
+                _check_given(entry.name, shapes[entry.name], entry.shape)
+        else:
             if refused is None and all(isinstance(size, int) for size in entry.shape):
                 shapes[entry.name] = tuple(entry.shape)
             else:

@@ -74,6 +74,12 @@ async def test_an_output_whose_shape_follows_a_value_is_refused_by_name_unless_i
             assert (await session.infer({"x": x, "k": 3}))[0].tolist() == [1, 2, 1, 2, 1, 2]
 
 
+async def test_an_output_shape_that_contradicts_inference_is_refused_at_open() -> None:
+    for shape in ((2, 3, 4), (1, 2, 4, 3)):
+        with pytest.raises(aioascend.ModelLoadError, match=r"output 'y': shape inference finds \(1, 2, 3, 4\)"):
+            await aioascend.Session(kit.pos(), output_shapes={"y": shape}).open()
+
+
 async def test_two_outputs_of_one_name_are_refused() -> None:
     import onnx
 
