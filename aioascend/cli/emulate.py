@@ -70,13 +70,15 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(options: argparse.Namespace) -> None:
     """Run the program; leaves by `SystemExit` with its exit code, and reports when the interpreter has ended it."""
     emulator = _emulator(options)
-    program, code = _module(options.script) if options.module else _script(options.script)
+    program, code, folder = _module(options.script) if options.module else _script(options.script)
     sys.argv = [str(program.__file__) if options.module else options.script, *options.arguments]
 
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path[0] = folder
     # Processes of multiprocessing take over the path, others the environment.
     sys.path.insert(1, str(_FOR_CHILDREN))
     os.environ.update(_for_children(options))
-    ending = _Ending(emulator, options.strict)
+    ending = _Ending(emulator, folder)
     # Registered before anything that the program registers, so that it runs after all of that.
     atexit.register(ending)
     # For the rest of the process: threads and destructors of the program still need it.
@@ -132,20 +134,20 @@ def _count(text: str) -> int:
 # -- the program as `python` would make it -------------------------------------------------------------------------
 
 
-def _script(path: str) -> tuple[ModuleType, CodeType]:
+def _script(path: str) -> tuple[ModuleType, CodeType, str]:
+    """The program, its code, and the folder that comes first on its path."""
     if os.path.isdir(path):
         raise UsageError(f"{path} is a directory, a Python file was wanted")
     whole = os.path.abspath(path)
     loader = importlib.machinery.SourceFileLoader("__main__", whole)
     data = loader.get_data(path)
-    program = _new_main(whole, loader)
-    # A script's own directory; python resolves links here.
-    sys.path[0] = str(Path(os.path.realpath(path)).parent)
-    return program, _compiled(lambda: loader.source_to_code(data, whole))
+    code = _compiled(lambda: loader.source_to_code(data, whole))
+    # python resolves links for the path alone
+    return _new_main(whole, loader), code, os.path.dirname(os.path.realpath(path))
 
 
-def _module(name: str) -> tuple[ModuleType, CodeType]:
-    sys.path[0] = os.getcwd()
+def _module(name: str) -> tuple[ModuleType, CodeType, str]:
+    folder = sys.path[0] = os.getcwd()
     try:
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.submodule_search_locations is not None:
@@ -159,8 +161,7 @@ def _module(name: str) -> tuple[ModuleType, CodeType]:
     program = _new_main(str(spec.origin), loader)
     program.__spec__ = spec
     program.__package__ = spec.parent
-    code = _compiled(lambda: found.get_code(wanted))
-    return program, code
+    return program, _compiled(lambda: found.get_code(wanted)), folder
 
 
 def _new_main(path: str, loader: importlib.machinery.SourceFileLoader) -> ModuleType:
@@ -219,9 +220,10 @@ def _log_to_the_end() -> None:
 class _Ending:
     """What is left to do when the program's threads have ended and its exit functions have run."""
 
-    def __init__(self, emulator: Emulator, strict: bool) -> None:
+    def __init__(self, emulator: Emulator, folder: str) -> None:
         self._emulator = emulator
-        self._strict = strict
+        self._strict = emulator.config.strict
+        self._folder = folder
         self._pid = os.getpid()
         self._modules = set(sys.modules)
         self.code = 0
@@ -244,10 +246,9 @@ class _Ending:
 
     def _forget_the_program(self) -> None:
         """Run the destructors that wait for the interpreter's end: many programs release their device there."""
-        root = sys.path[0]
         for name in list(sys.modules):
             path = getattr(sys.modules[name], "__file__", None)
-            if name == "__main__" or (name not in self._modules and _is_source_below(root, path)):
+            if name == "__main__" or (name not in self._modules and _is_source_in(self._folder, path)):
                 del sys.modules[name]
         sys.modules["__main__"] = ModuleType("__main__")
         gc.collect()
@@ -263,10 +264,11 @@ class _Ending:
         how()
 
 
-def _is_source_below(root: str, path: object) -> bool:
+def _is_source_in(folder: str, path: object) -> bool:
     if not isinstance(path, str) or not path.endswith(".py") or "site-packages" in path:
         return False
-    return os.path.realpath(path).startswith(root + os.sep)
+    where = os.path.realpath(path)
+    return where.startswith(folder + os.sep) and not where.startswith(os.path.dirname(os.__file__) + os.sep)
 
 
 def _write(text: str) -> None:

@@ -177,11 +177,14 @@ def test_what_destructors_release_at_the_very_end_is_no_leak(shell: Shell) -> No
 
 def test_leaks_are_told_with_their_place_and_fail_strict_runs_alone(shell: Shell) -> None:
     shell.write("program.py", f"{LEAKS}sys.exit(int(sys.argv[1]))\n")
-    lax, strict, failing = (shell.emulate(*arguments) for arguments in (
-        ("program.py", "0"), ("--strict", "program.py", "0"), ("--strict", "program.py", "3")
-    ))  # fmt: skip
-    assert [ended.returncode for ended in (lax, strict, failing)] == [0, FOUND_SOMETHING, 3]
-    for ended in (lax, strict, failing):
+    lax = shell.emulate("program.py", "0")
+    strict = shell.emulate("--strict", "program.py", "0")
+    failing = shell.emulate("--strict", "program.py", "3")
+    shell.environment["AIOASCEND_EMULATOR_STRICT"] = "1"
+    by_environment = shell.emulate("program.py", "0")
+    endings = (lax, strict, failing, by_environment)
+    assert [ended.returncode for ended in endings] == [0, FOUND_SOMETHING, 3, FOUND_SOMETHING]
+    for ended in endings:
         assert ended.stdout == ""
         assert ended.stderr.startswith("aioascend: ")
         assert f"{shell.directory / 'program.py'}:1 in <module>" in ended.stderr
