@@ -147,6 +147,13 @@ class OpCalls:
         return self._set(attributes, name, value)
 
     @call("sOOOOkk")
+    def execute(
+        self, name: str, inputs: Any, buffers: Any, outputs: Any, results: Any, attributes: int, stream: int
+    ) -> int:
+        """The older form of `execute_v2`."""
+        return self.execute_v2(name, inputs, buffers, outputs, results, attributes, stream)
+
+    @call("sOOOOkk")
     def execute_v2(
         self, name: str, inputs: Any, buffers: Any, outputs: Any, results: Any, attributes: int, stream: int
     ) -> int:

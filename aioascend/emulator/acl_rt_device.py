@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from . import codes
 from .args import Failure, call
 from .device_model import Stream
@@ -95,9 +97,9 @@ class DeviceCalls:
         """0: the program runs on the board, 1: on a PCIe host."""
         return self._process.config.run_mode, codes.SUCCESS
 
-    @call()
-    def synchronize_device(self) -> int:
-        """Wait for all streams of this thread's device."""
+    @call("|O")
+    def synchronize_device(self, ignored: Any = None) -> int:
+        """Wait for all streams of this thread's device. pyACL parses no arguments here; programs pass the device."""
         wait_for_device(self._process.current().device)
         return codes.SUCCESS
 

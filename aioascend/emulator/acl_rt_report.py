@@ -99,6 +99,8 @@ class ReportCalls:
             try:
                 callback.function(callback.user_data)
             except BaseException as error:
+                # whoever runs this thread may never look at what comes out of it (reference §9)
+                process.findings.callback_raised("acl.rt.process_report", error)
                 with engine.lock:
                     self._returned(engine, report, callback)
                 raise SystemError("acl.rt.process_report returned a result with an exception set") from error

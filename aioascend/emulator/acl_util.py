@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import logging
 import threading
 import warnings
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import numpy
 from .args import call
 from .process import Process
 
+logger = logging.getLogger("aioascend.emulator")
 _KINDS = "?bBhHiIlLqQefdFD"
 _BY_NUMBER: dict[int, numpy.dtype[Any]] = {numpy.dtype(kind).num: numpy.dtype(kind) for kind in _KINDS}
 
@@ -35,7 +37,9 @@ class _Started:
             else:
                 self._function(self._arguments)
         except BaseException as error:
+            # stop_thread tells it again, if the program ever comes to that
             self.error = error
+            logger.error("the function given to acl.util.start_thread raised, its thread ends", exc_info=error)
 
 
 class UtilCalls:

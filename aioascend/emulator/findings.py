@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from dataclasses import dataclass, replace
+from types import TracebackType
 
 from .args import Failure
 
@@ -76,6 +77,16 @@ def call_site() -> str:
     return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
 
 
+def raised_at(trace: TracebackType | None) -> str:
+    """The line in the program's function that was called from here: ``prog.py:12 in callback``."""
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if not code.co_filename.startswith(_HERE):
+            return f"{code.co_filename}:{trace.tb_lineno} in {code.co_name}"
+        trace = trace.tb_next
+    return "a function that is not Python"
+
+
 class Findings:
     """The violations of one emulator, and where things were made.
 
@@ -95,8 +106,13 @@ class Findings:
         with self._lock:
             return tuple(self._violations.values())
 
-    def note(self, rule: str, call: str, text: str, code: int = 0, where: str | None = None) -> None:
-        """Something forbidden happened in `call`. With a `code`, strict mode lets the call fail with it."""
+    def note(
+        self, rule: str, call: str, text: str, code: int = 0, where: str | None = None, quiet: bool = False
+    ) -> None:
+        """Something forbidden happened in `call`. With a `code`, strict mode lets the call fail with it.
+
+        `quiet`: it is in the log already.
+        """
         if where is None:
             where = call_site()
         with self._lock:
@@ -104,10 +120,17 @@ class Findings:
             self._violations[rule, where] = (
                 Violation(rule, call, text, where) if old is None else replace(old, times=old.times + 1)
             )
-        if old is None:
+        if old is None and not quiet:
             logger.warning("%s: %s (%s at %s)", rule, text, call, where)
         if code and self.strict:
             raise Failure(code, f"{rule}: {text}")
+
+    def callback_raised(self, call: str, error: BaseException) -> None:
+        """A function of the program let an exception out into `call`: the traceback is logged at once."""
+        where = raised_at(error.__traceback__)
+        text = f"a callback raised {type(error).__name__}: {error}"
+        logger.error("callback-raised: %s (%s at %s)", text, call, where, exc_info=error)
+        self.note("callback-raised", call, text, where=where, quiet=True)
 
     def made(self, kind: str, handle: int) -> None:
         """Remember where something was made (only with strict or trace: it costs a walk up the stack)."""

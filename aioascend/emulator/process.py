@@ -396,6 +396,8 @@ class Process:
         }
         try:
             function(handle)
+        except Exception as error:
+            self.findings.callback_raised("acl.rt.set_exception_info_callback", error)
         finally:
             # the handle is valid during the call only
             del self.exceptions[handle]

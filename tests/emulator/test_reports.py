@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -177,7 +178,9 @@ def test_a_waiting_thread_wakes_when_its_last_subscription_ends(npu: Driver, rep
     assert codes == [107012, 107012]
 
 
-def test_an_exception_in_a_callback_is_a_system_error_and_frees_the_stream(npu: Driver) -> None:
+def test_an_exception_in_a_callback_is_a_system_error_and_frees_the_stream(
+    npu: Driver, caplog: pytest.LogCaptureFixture
+) -> None:
     stream, seen = npu.stream(), []
     npu.ok(npu.rt.subscribe_report(ME(), stream))
 
@@ -186,9 +189,16 @@ def test_an_exception_in_a_callback_is_a_system_error_and_frees_the_stream(npu: 
 
     npu.ok(npu.rt.launch_callback(broken, None, 1, stream))
     npu.ok(npu.rt.launch_callback(seen.append, 2, 1, stream))
-    with pytest.raises(SystemError) as caught:
+    with caplog.at_level(logging.ERROR, "aioascend.emulator"), pytest.raises(SystemError) as caught:
         npu.rt.process_report(1000)
     assert isinstance(caught.value.__cause__, ValueError)
+    (record,) = caplog.records
+    assert "in broken" in record.getMessage()
+    assert 'raise ValueError("broken")' in caplog.text
+    (violation,) = npu.emulator.report().violations
+    assert (violation.rule, violation.call) == ("callback-raised", "acl.rt.process_report")
+    assert "ValueError: broken" in violation.text
+    assert violation.where.endswith("in broken")
     assert npu.rt.process_report(1000) == 0
     assert seen == [2]
     npu.ok(npu.rt.synchronize_stream(stream))
@@ -269,12 +279,16 @@ def test_threads_of_acl_util(npu: Driver) -> None:
     assert seen == [1]
 
 
-def test_a_thread_of_acl_util_that_raised() -> None:
+def test_a_thread_of_acl_util_that_raised(caplog: pytest.LogCaptureFixture) -> None:
     acl: Any = Emulator().acl
 
     def broken() -> None:
         raise ValueError("broken")
 
     thread, _ = acl.util.start_thread(broken, None)
+    waited = time.monotonic()
+    while "broken" not in caplog.text and time.monotonic() < waited + 5:
+        time.sleep(0.001)
+    assert 'raise ValueError("broken")' in caplog.text
     with pytest.raises(RuntimeError, match="broken"):
         acl.util.stop_thread(thread)

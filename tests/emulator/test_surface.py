@@ -29,7 +29,7 @@ FORMS = {
     },
     "rt": {
         "set_device": 1, "reset_device": 1, "reset_device_force": 1, "get_device": 0, "get_device_count": 0,
-        "get_run_mode": 0, "synchronize_device": 0, "synchronize_device_with_timeout": 1, "set_ts_device": 1,
+        "get_run_mode": 0, "synchronize_device_with_timeout": 1, "set_ts_device": 1,
         "set_device_sat_mode": 1, "get_device_sat_mode": 0, "get_device_utilization_rate": 1,
         "query_device_status": 1, "device_can_access_peer": 2, "device_enable_peer_access": 2,
         "device_disable_peer_access": 1, "device_peer_access_status": 2, "device_task_abort": 2,
@@ -77,8 +77,8 @@ FORMS = {
         "numpy_contiguous_to_ptr": 1, "ptr_to_numpy": 3,
     },
     "op": {
-        "set_model_dir": 1, "create_attr": 0, "destroy_attr": 1, "set_attr_bool": 3, "execute_v2": 7, "cast": 6,
-        "create_handle": 4, "destroy_handle": 1, "execute_with_handle": 4,
+        "set_model_dir": 1, "create_attr": 0, "destroy_attr": 1, "set_attr_bool": 3, "execute": 7, "execute_v2": 7,
+        "cast": 6, "create_handle": 4, "destroy_handle": 1, "execute_with_handle": 4,
     },
     "prof": {"init": 1, "create_config": 4, "start": 1, "stop": 1, "destroy_config": 1, "finalize": 0},
     "media": {"dvpp_malloc": 1, "dvpp_free": 1},
@@ -92,6 +92,12 @@ def test_a_function_takes_its_number_of_arguments(acl: Any, part: str, name: str
     assert name in dir(module)
     with pytest.raises(TypeError, match=rf"{name}.*it takes {count} positional"):
         getattr(module, name)(*[0] * (count + 1))
+
+
+def test_synchronize_device_ignores_an_argument(npu: Driver) -> None:
+    assert npu.rt.synchronize_device() == npu.rt.synchronize_device(0) == 0
+    with pytest.raises(TypeError, match="synchronize_device"):
+        npu.rt.synchronize_device(0, 0)
 
 
 def test_functions_that_do_not_exist_in_pyacl_are_absent(acl: Any) -> None:
@@ -199,6 +205,14 @@ def test_casting_and_slicing(npu: Driver) -> None:
     npu.ok(npu.rt.synchronize_stream(stream))
     assert np.array_equal(npu.download(out[2], np.zeros((2, 3), np.float32)), data[1:3, 1:4])
     npu.acl.op.destroy_handle(handle)
+
+
+def test_the_older_form_of_executing_an_operator(npu: Driver) -> None:
+    ops = Operators(npu)
+    a, out = ops.tensor(np.array([1, 2], np.float32), 0), ops.tensor(np.zeros(2, np.float32), 0)
+    npu.ok(npu.acl.op.execute("Add", [a[0], a[0]], [a[1], a[1]], [out[0]], [out[1]], 0, 0))
+    npu.ok(npu.rt.synchronize_device(0))
+    assert npu.download(out[2], np.zeros(2, np.float32)).tolist() == [2, 4]
 
 
 def test_operators_that_cannot_run(npu: Driver) -> None:
