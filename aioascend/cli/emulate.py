@@ -81,12 +81,12 @@ def run(options: argparse.Namespace) -> None:
     ending = _Ending(emulator, folder)
     # Registered before anything that the program registers, so that it runs after all of that.
     atexit.register(ending)
+    _show_log()
     # For the rest of the process: threads and destructors of the program still need it.
     install_as_acl(emulator.acl)
     sys.modules["__main__"] = program
     ending.code = _execute(code, vars(program), ending)
     del program, code
-    _log_to_the_end()
     raise SystemExit(ending.code)
 
 
@@ -107,6 +107,20 @@ def _emulator(options: argparse.Namespace) -> Emulator:
         except ValueError as error:
             raise UsageError(f"--faults: {error}") from None
     return emulator
+
+
+class _WithTraceback(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return f"aioascend: {record.levelname.lower()}: {super().format(record)}"
+
+
+def _show_log() -> None:
+    """Show what the emulator has to say, whatever the program does with logging, until the very end."""
+    logger = logging.getLogger("aioascend.emulator")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_WithTraceback())
+    logger.addHandler(handler)
+    logger.propagate = False
 
 
 def _for_children(options: argparse.Namespace) -> dict[str, str]:
@@ -207,14 +221,6 @@ def _without_us(trace: TracebackType | None) -> TracebackType | None:
 
 
 # -- the end -------------------------------------------------------------------------------------------------------
-
-
-def _log_to_the_end() -> None:
-    """Go on showing warnings: the command line ends with the program, its threads and destructors do not."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setLevel(logging.WARNING)
-    handler.setFormatter(logging.Formatter("aioascend: warning: %(message)s"))
-    logging.getLogger("aioascend").addHandler(handler)
 
 
 class _Ending:

@@ -190,6 +190,27 @@ def test_leaks_are_told_with_their_place_and_fail_strict_runs_alone(shell: Shell
         assert f"{shell.directory / 'program.py'}:1 in <module>" in ended.stderr
 
 
+def test_what_the_emulator_notes_is_shown_when_it_happens_and_to_the_very_end(shell: Shell) -> None:
+    shell.write(
+        "program.py",
+        "import acl, logging, sys\n"
+        "logging.basicConfig(stream=sys.stdout, level=0)\n"
+        "acl.init(); acl.rt.set_device(0)\n"
+        "pointer, _ = acl.rt.malloc(64, 0); acl.rt.free(pointer)\n"
+        "thread, _ = acl.util.start_thread(lambda words: words[1], ['one'])\n"
+        "try: acl.util.stop_thread(thread)\n"
+        "except RuntimeError: print('raised', file=sys.stderr)\n"
+        "class Last:\n"
+        "    def __del__(self): acl.rt.free(pointer); acl.rt.reset_device(0); acl.finalize()\n"
+        "last = Last()\n",
+    )
+    ended = shell.emulate("program.py")
+    assert (ended.returncode, ended.stdout) == (0, "")
+    raised, _, later = ended.stderr.partition("raised\n")
+    assert "IndexError: list index out of range" in raised
+    assert later.startswith("aioascend: warning: double-free: ")
+
+
 def test_devices_faults_and_profile_reach_the_program(shell: Shell) -> None:
     shell.write("card.toml", 'name = "slow"\nmalloc = 0.05\n')
     shell.write(
