@@ -13,7 +13,7 @@ from .acl_top import DataBuffer
 from .args import Failure, call
 from .compile import load_network
 from .device_model import Stream
-from .findings import call_site
+from .findings import call_site, counted
 from .free_shapes import FreeRuns
 from .memory import Block
 from .model import Execute, Model, Network, sizes
@@ -157,7 +157,8 @@ class ModelCalls:
         with process.lock:
             found = self._model(model)
             if found.queued and not found.context.device.lost:
-                raise Failure(codes.GE_UNLOAD_MODEL, f"model {model} has {found.queued} runs queued or running")
+                text = f"model {model} was to be unloaded while it had {counted(found.queued, 'run')} queued or running"
+                raise Failure(codes.GE_UNLOAD_MODEL, text, "unload-in-use")
             process.models.pop(model, None)
         process.release_model(found)
         return codes.SUCCESS

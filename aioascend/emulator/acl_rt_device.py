@@ -85,7 +85,7 @@ class DeviceCalls:
     @call(failed=(0,))
     def get_device(self) -> tuple[int, int]:
         """The device of this thread's context."""
-        return self._process.current().device.index, codes.SUCCESS
+        return self._process.current(asking=True).device.index, codes.SUCCESS
 
     @call(failed=(0,))
     def get_device_count(self) -> tuple[int, int]:
@@ -159,12 +159,12 @@ class DeviceCalls:
     @call(failed=(0,))
     def get_context(self) -> tuple[int, int]:
         """This thread's context."""
-        return self._process.current().handle, codes.SUCCESS
+        return self._process.current(asking=True).handle, codes.SUCCESS
 
     def _context(self, handle: int) -> Context:
         if handle == 0:
             raise Failure(codes.INVALID_PARAM, "the context is 0")
         found = self._process.contexts.get(handle)
         if found is None:
-            raise Failure(codes.CONTEXT_NULL, f"{handle:#x} is not a context, or was destroyed")
+            raise Failure(codes.CONTEXT_NULL, f"{handle:#x} is not a context, or was destroyed", "stale-handle")
         return found

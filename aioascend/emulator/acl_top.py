@@ -49,37 +49,19 @@ class TopCalls:
                 raise Failure(codes.INVALID_FILE, f"cannot read {config_path!r}: {error.strerror}") from None
             except ValueError as error:
                 raise Failure(codes.PARSE_FILE, f"{config_path!r} is not JSON: {error}") from None
-        if process.pid != os.getpid():
-            text = "a forked child cannot use what its parent initialised"
-            raise Failure(codes.DEV_SETUP_ERROR, text, "used-in-forked-child")
-        with process.lock:
-            process.initialised += 1
-            process.left = None
-            if process.initialised > 1:
-                raise Failure(codes.REPEAT_INITIALIZE, "acl.init() was called already")
+        process.begin()
         return codes.SUCCESS
 
     @call()
     def finalize(self) -> int:
         """End, whatever the number of init calls; a second call gives 100037."""
-        process = self._process
-        with process.lock:
-            if not process.initialised:
-                raise Failure(codes.REPEAT_FINALIZE, "acl.finalize() without acl.init()")
-            process.initialised = 0
-        process.left = self.leaks()
-        process.host_objects.clear()
+        self._process.end(self.leaks)
         return codes.SUCCESS
 
     @call(failed=(0,))
     def finalize_reference(self) -> tuple[int, int]:
         """End when as many calls were made as of init; gives the calls that are left."""
-        process = self._process
-        with process.lock:
-            if not process.initialised:
-                raise Failure(codes.REPEAT_FINALIZE, "acl.finalize_reference() without acl.init()")
-            process.initialised -= 1
-            return process.initialised, codes.SUCCESS
+        return self._process.end(self.leaks, once=True), codes.SUCCESS
 
     @call()
     def get_soc_name(self) -> str:

@@ -165,12 +165,17 @@ def parse(where: str, method: Callable[..., Any], spec: Spec, values: tuple[Any,
 
 
 def export(
-    where: str, method: Callable[..., Any], fail: Callable[[Failure, str], None], rules: list[Rule]
+    where: str,
+    method: Callable[..., Any],
+    fail: Callable[[Failure, str], None],
+    rules: list[Rule],
+    gate: list[Callable[[str], None]],
 ) -> Callable[..., Any]:
     """The function that stands in an ``acl`` module for `method`.
 
     `where` is its full name (``acl.rt.malloc``), `fail` notes a failure for the calling thread, `rules` are the
-    faults asked for. One closure per arity: a generic ``*args`` loop costs more than most calls do.
+    faults asked for, `gate` looks at a call before it is made and is empty while ACL is initialised. One closure per
+    arity: a generic ``*args`` loop costs more than most calls do.
     """
     spec: Spec = method.__acl__  # type: ignore[attr-defined]
     most = len(spec.formats)
@@ -185,11 +190,16 @@ def export(
         fail(error, where)
         return spec.result(error.code)
 
-    def injected() -> Any:
+    def first_of_all() -> Any:
+        try:
+            for look in tuple(gate):
+                look(where)
+        except Failure as error:
+            return failed(error)
         code = strike(rules)
         return failed(Failure(code, f"{where} was told to fail")) if code else _NO_FAULT
 
-    function = _by_arity(where, method, parsers, least, most, spec, arity, failed, rules, injected)
+    function = _by_arity(where, method, parsers, least, most, spec, arity, failed, rules, gate, first_of_all)
     function.__name__ = function.__qualname__ = where.rpartition(".")[2]
     function.__module__ = where.rpartition(".")[0]
     function.__doc__ = method.__doc__
@@ -206,13 +216,14 @@ def _by_arity(
     arity: Callable[[int], TypeError],
     failed: Callable[[Failure], Any],
     rules: list[Rule],
-    injected: Callable[[], Any],
+    gate: list[Callable[[str], None]],
+    first_of_all: Callable[[], Any],
 ) -> Callable[..., Any]:
     def general(*args: Any) -> Any:
         if not least <= len(args) <= most:
             raise arity(len(args))
         values = parse(where, method, spec, args)
-        if rules and (result := injected()) is not _NO_FAULT:
+        if (rules or gate) and (result := first_of_all()) is not _NO_FAULT:
             return result
         try:
             return method(*values)
@@ -233,7 +244,7 @@ def _by_arity(
     def zero(*args: Any) -> Any:
         if args:
             raise arity(len(args))
-        if rules and (result := injected()) is not _NO_FAULT:
+        if (rules or gate) and (result := first_of_all()) is not _NO_FAULT:
             return result
         try:
             return method()
@@ -245,7 +256,7 @@ def _by_arity(
             (a,) = args
         except ValueError:
             raise arity(len(args)) from None
-        if rules and (result := injected()) is not _NO_FAULT:
+        if (rules or gate) and (result := first_of_all()) is not _NO_FAULT:
             return result
         try:
             return method(first(a))
@@ -259,7 +270,7 @@ def _by_arity(
             a, b = args
         except ValueError:
             raise arity(len(args)) from None
-        if rules and (result := injected()) is not _NO_FAULT:
+        if (rules or gate) and (result := first_of_all()) is not _NO_FAULT:
             return result
         try:
             return method(first(a), second(b))
@@ -273,7 +284,7 @@ def _by_arity(
             a, b, c = args
         except ValueError:
             raise arity(len(args)) from None
-        if rules and (result := injected()) is not _NO_FAULT:
+        if (rules or gate) and (result := first_of_all()) is not _NO_FAULT:
             return result
         try:
             return method(first(a), second(b), third(c))
@@ -287,7 +298,7 @@ def _by_arity(
             a, b, c, d = args
         except ValueError:
             raise arity(len(args)) from None
-        if rules and (result := injected()) is not _NO_FAULT:
+        if (rules or gate) and (result := first_of_all()) is not _NO_FAULT:
             return result
         try:
             return method(first(a), second(b), third(c), fourth(d))
@@ -301,7 +312,7 @@ def _by_arity(
             a, b, c, d, e = args
         except ValueError:
             raise arity(len(args)) from None
-        if rules and (result := injected()) is not _NO_FAULT:
+        if (rules or gate) and (result := first_of_all()) is not _NO_FAULT:
             return result
         try:
             return method(first(a), second(b), third(c), fourth(d), fifth(e))
@@ -315,7 +326,7 @@ def _by_arity(
             a, b, c, d, e, f = args
         except ValueError:
             raise arity(len(args)) from None
-        if rules and (result := injected()) is not _NO_FAULT:
+        if (rules or gate) and (result := first_of_all()) is not _NO_FAULT:
             return result
         try:
             return method(first(a), second(b), third(c), fourth(d), fifth(e), sixth(f))

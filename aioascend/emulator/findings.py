@@ -69,6 +69,11 @@ class Report:
         return "\n".join(lines)
 
 
+def counted(number: int, what: str) -> str:
+    """``1 event``, ``2 events``."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def call_site() -> str:
     """Where the nearest caller outside aioascend is: ``prog.py:12 in run``."""
     frame = sys._getframe(1)
@@ -107,20 +112,28 @@ class Findings:
             return tuple(self._violations.values())
 
     def note(
-        self, rule: str, call: str, text: str, code: int = 0, where: str | None = None, quiet: bool = False
+        self,
+        rule: str,
+        call: str,
+        text: str,
+        code: int = 0,
+        where: str | None = None,
+        quiet: bool = False,
+        once: bool = False,
     ) -> None:
         """Something forbidden happened in `call`. With a `code`, strict mode lets the call fail with it.
 
-        `quiet`: it is in the log already.
+        `quiet`: it is in the log already. `once`: the log gets the rule's first line only.
         """
         if where is None:
             where = call_site()
         with self._lock:
             old = self._violations.get((rule, where))
+            quiet = quiet or old is not None or (once and any(known == rule for known, _ in self._violations))
             self._violations[rule, where] = (
                 Violation(rule, call, text, where) if old is None else replace(old, times=old.times + 1)
             )
-        if old is None and not quiet:
+        if not quiet:
             logger.warning("%s: %s (%s at %s)", rule, text, call, where)
         if code and self.strict:
             raise Failure(code, f"{rule}: {text}")
@@ -136,6 +149,10 @@ class Findings:
         """Remember where something was made (only with strict or trace: it costs a walk up the stack)."""
         if self.trace:
             self._sites[kind, handle] = call_site()
+
+    def forked(self) -> None:
+        """In a forked child, where a thread that is not here may hold the lock."""
+        self._lock = threading.Lock()
 
     def site(self, kind: str, handle: int) -> str:
         """Where something was made."""

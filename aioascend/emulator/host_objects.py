@@ -40,6 +40,10 @@ class HostObjects:
         known = self._kept.get(address)
         return known[1] if known is not None else None
 
+    def forked(self) -> None:
+        """In a forked child, where a thread that is not here may hold the lock."""
+        self._lock = threading.Lock()
+
     def clear(self) -> None:
         """Forget them all."""
         with self._lock:

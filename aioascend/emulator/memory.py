@@ -250,8 +250,10 @@ class DeviceMemory:
 
     def close(self) -> None:
         """Forget every block and give the pages back. The address range stays reserved."""
+        starts = [block.start for block in self.blocks][-_FREED:]
         self.blocks.clear()
         with self._lock:
+            self.freed.update(dict.fromkeys(starts))
             self.used = 0
             self._free_starts = [self.base]
             self._free_sizes = {self.base: self.size}

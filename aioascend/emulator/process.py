@@ -101,8 +101,9 @@ class Process:
         self._use_lock = threading.Lock()
         self.local = ThreadState()
         self.initialised = 0
-        self.finalised = False
         self.closed = False
+        # what looks at every call that needs acl.init; nothing does between init and finalize
+        self.gate: list[Callable[[str], None]] = [self._before_init]
         self.devices: list[Device | None] = [None] * config.devices
         self.contexts: dict[int, Context] = {}
         self.streams: dict[int, Stream] = {}
@@ -141,13 +142,16 @@ class Process:
 
     # -- what handles mean --------------------------------------------------------------------------------------
 
-    def current(self) -> Context:
-        """The calling thread's context."""
+    def current(self, asking: bool = False) -> Context:
+        """The calling thread's context. A program that is only `asking` for it breaks no rule when there is none."""
         context = self.local.context
         if context is None:
-            raise Failure(codes.CONTEXT_NULL, "this thread has no context: call set_context or set_device first")
+            text = "this thread has no context: call set_context or set_device first"
+            # without init that is what is wrong
+            raise Failure(codes.CONTEXT_NULL, text, "" if asking or not self.initialised else "no-context")
         if not context.alive:
-            raise Failure(codes.CONTEXT_NULL, f"the context {context.handle:#x} of this thread was destroyed")
+            text = f"the context {context.handle:#x} of this thread was destroyed"
+            raise Failure(codes.CONTEXT_NULL, text, "" if asking or not self.initialised else "stale-handle")
         return context
 
     def stream(self, handle: int) -> Stream:
@@ -242,11 +246,48 @@ class Process:
 
     # -- devices and contexts -----------------------------------------------------------------------------------
 
+    def _before_init(self, call: str) -> None:
+        text = "acl.init() comes before everything else"
+        self.findings.note("before-init", call, text, codes.UNINITIALIZE, once=True)
+
+    def _after_finalize(self, call: str) -> None:
+        self.findings.note(
+            "after-finalize", call, "acl.finalize() had been called before", codes.UNINITIALIZE, once=True
+        )
+
+    def _in_forked_child(self, call: str) -> None:
+        """Always refused: the locks of what the child would use may be held by threads that it does not have."""
+        text = f"process {os.getpid()} was forked from one that had initialised ACL, and cannot use it"
+        self.findings.note("used-in-forked-child", call, text, once=True)
+        raise Failure(codes.DEV_SETUP_ERROR, text)
+
+    def begin(self) -> None:
+        """``acl.init``."""
+        if self.gate == [self._in_forked_child]:
+            self._in_forked_child("acl.init")
+        with self.lock:
+            self.initialised += 1
+            self.left = None
+            self.gate.clear()
+            if self.initialised > 1:
+                raise Failure(codes.REPEAT_INITIALIZE, "acl.init() was called already")
+        self.findings.made("init", 0)
+
+    def end(self, leaks: Callable[[], tuple[Leak, ...]], once: bool = False) -> int:
+        """``acl.finalize``, or with `once` one call of several; the calls that are left."""
+        with self.lock:
+            if not self.initialised:
+                raise Failure(codes.REPEAT_FINALIZE, "ACL is finalised already, or was never initialised")
+            self.initialised = self.initialised - 1 if once else 0
+            if self.initialised:
+                return self.initialised
+            self.gate[:] = [self._after_finalize]
+        self.left = leaks()
+        self.host_objects.clear()
+        return 0
+
     def require_init(self) -> None:
-        """``acl.init`` comes before everything else."""
-        if self.pid != os.getpid():
-            text = "a forked child cannot use what its parent initialised"
-            raise Failure(codes.DEV_SETUP_ERROR, text, "used-in-forked-child")
+        """Some calls cannot do without ``acl.init``, be it ever so lenient."""
         if self.closed:
             raise Failure(codes.SOCKET_CLOSE, "the emulator was shut down")
         if not self.initialised:
@@ -362,6 +403,8 @@ class Process:
 
         Where the parent had not initialised anything the child is as good as a fresh process.
         """
+        self.findings.forked()
+        self.host_objects.forked()
         if not self.initialised and not self.contexts:
             self.pid = os.getpid()
             self.lock = threading.RLock()
@@ -369,6 +412,7 @@ class Process:
             return
         self.closed = True
         self.initialised = 0
+        self.gate[:] = [self._in_forked_child]
         self.lock = threading.RLock()
         for context in self.contexts.values():
             context.alive = False

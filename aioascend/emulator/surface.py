@@ -42,6 +42,17 @@ _NOT_IN_CALLBACKS = {
 }  # fmt: skip
 
 
+# what works without acl.init: questions about the machine, and what never comes near a device
+_WITHOUT_INIT = {
+    "": (
+        "init", "finalize", "finalize_reference", "get_soc_name", "get_recent_err_msg", "get_version",
+        "get_cann_version", "get_version_str", "data_type_size", "float16_to_float", "float_to_float16", "app_log",
+    ),
+    "rt": ("get_device_count", "get_run_mode", "peek_at_last_error", "get_last_error"),
+}  # fmt: skip
+_NEVER_NEED_INIT = ("util", "prof")
+
+
 def _guarded(process: Process, where: str, method: Any) -> Any:
     local = process.local
 
@@ -58,10 +69,11 @@ def _guarded(process: Process, where: str, method: Any) -> Any:
 
 
 def _exported(process: Process, where: str, method: Any) -> Any:
-    _, part, name = f"acl.{where}".rsplit(".", 2)
+    part, name = where.split(".")[1:] if where.count(".") == 2 else ("", where.split(".")[1])
     if name in _NOT_IN_CALLBACKS.get(part, ()):
         method = _guarded(process, where, method)
-    return export(where, method, process.failed, process.faults.rules_of(where))
+    free = part in _NEVER_NEED_INIT or name in _WITHOUT_INIT.get(part, ())
+    return export(where, method, process.failed, process.faults.rules_of(where), [] if free else process.gate)
 
 
 def build(process: Process) -> tuple[ModuleType, Leaks]:

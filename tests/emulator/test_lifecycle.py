@@ -221,12 +221,66 @@ def test_a_forked_child_is_refused_and_does_not_hang() -> None:
             emulator.shutdown()
             fresh = Emulator()
             codes += [fresh.acl.init(), fresh.acl.rt.set_device(0), fresh.acl.rt.reset_device(0)]
-            os._exit(0 if codes == [507033, 107002, 107002, 0, 0, 0] else 1)
+            os._exit(0 if codes == [507033, 507033, 507033, 0, 0, 0] else 1)
         _, status = os.waitpid(child, 0)
         print(os.waitstatus_to_exitcode(status), acl.rt.synchronize_stream(stream))
     """)
     assert done.stdout == "0 0\n"
-    assert done.stderr.startswith("used-in-forked-child: ")
+    (said,) = done.stderr.splitlines()
+    assert said.startswith("used-in-forked-child: process ")
+    assert "acl.rt.set_device at <string>:" in said
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="fork")
+def test_what_needs_no_device_works_in_a_forked_child() -> None:
+    done = _python("""
+        import os, warnings
+        warnings.simplefilter("ignore")
+        from aioascend.emulator import Emulator
+        acl = Emulator().acl
+        acl.init(); acl.rt.set_device(0)
+        child = os.fork()
+        if child == 0:
+            known = [acl.get_soc_name(), acl.rt.get_device_count(), acl.data_type_size(0), acl.finalize(), acl.init()]
+            address = acl.util.bytes_to_ptr(b"abc")
+            print(acl.util.ptr_to_bytes(address, 3), known, flush=True)
+            os._exit(0)
+        os.waitpid(child, 0)
+    """)
+    assert done.stdout == "b'abc' ['Ascend310P3', (1, 0), 4, 100037, 507033]\n"
+
+
+LATE = """
+import os
+from aioascend.emulator import Config, Emulator
+
+emulator = Emulator(Config(memory=1 << 26))
+acl = emulator.acl
+
+class Resources:
+    def __init__(self):
+        acl.init(); acl.rt.set_device(0)
+        self.acl, self.write = acl, os.write
+        self.stream, self.memory = acl.rt.create_stream()[0], acl.rt.malloc(8, 0)[0]
+        self.pinned = acl.rt.malloc_host(8)[0]
+
+    def __del__(self):
+        acl = self.acl
+        codes = [acl.finalize(), acl.rt.synchronize_stream(self.stream), acl.rt.destroy_stream(self.stream)]
+        codes += [acl.rt.free(self.memory), acl.rt.free_host(self.pinned), acl.destroy_data_buffer(self.memory)]
+        codes += [acl.rt.reset_device(0), acl.rt.set_device(0), acl.finalize()]
+        self.write(1, repr(codes).encode())
+"""
+
+
+@pytest.mark.parametrize(
+    "place", ["kept = ", "import builtins; builtins.kept = ", "kept = []; kept += [kept]; kept[0] = "]
+)
+def test_destructors_at_the_end_of_the_interpreter_get_codes_and_no_exceptions(place: str) -> None:
+    done = _python(f"{LATE}\n{place}Resources()")
+    assert done.stdout == "[0, 0, 0, 0, 0, 100000, 0, 507901, 100037]"
+    (said,) = done.stderr.splitlines()
+    assert said.startswith("after-finalize: ")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="fork")

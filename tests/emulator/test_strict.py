@@ -151,7 +151,7 @@ def test_leaks_are_named_with_the_place_where_they_were_made(strict: Driver) -> 
     }
     assert all("kit.py" in leak.where or "test_strict.py" in leak.where for leak in leaks if leak.kind != "init")
     strict.ok(strict.acl.finalize())
-    strict.ok(strict.rt.destroy_context(strict.context))
+    assert strict.rt.destroy_context(strict.context) == 100001
     report = strict.emulator.report()
     assert report.leaks == leaks[:-1]
     assert "device memory" in str(report)
@@ -181,6 +181,60 @@ def test_a_tidy_program_has_no_leaks_and_no_findings(strict: Driver) -> None:
     report = npu.emulator.report()
     assert not report
     assert str(report) == ""
+
+
+def test_a_thread_without_a_context(strict: Driver, lenient: Driver) -> None:
+    for npu in (strict, lenient):
+        codes: list[object] = []
+
+        def run(npu: Driver = npu, codes: list[object] = codes) -> None:
+            codes.extend((npu.rt.get_context(), npu.rt.get_device(), npu.rt.create_stream()))
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+        assert codes == [(0, 107002)] * 3
+        (violation,) = npu.emulator.report().violations
+        assert (violation.rule, violation.call) == ("no-context", "acl.rt.create_stream")
+
+
+def test_a_model_unloaded_while_a_run_is_queued(strict: Driver, lenient: Driver) -> None:
+    for npu in (strict, lenient):
+        loaded, stream, dataset = npu.load(doubler()), npu.stream(), npu.dataset((npu.device(24), 24))
+        release = npu.hold(stream)
+        npu.ok(npu.mdl.execute_async(loaded, dataset, dataset, stream))
+        assert npu.mdl.unload(loaded) == 545009
+        (violation,) = npu.emulator.report().violations
+        assert violation.rule == "unload-in-use"
+        assert "1 run queued" in violation.text
+        release()
+        npu.ok(npu.rt.synchronize_stream(stream))
+        npu.ok(npu.mdl.unload(loaded))
+
+
+@pytest.mark.parametrize("mode", [True, False], ids=["strict", "lenient"])
+def test_calls_before_init_and_after_finalize(mode: bool, caplog: pytest.LogCaptureFixture) -> None:
+    emulator = Emulator(Config(memory=64 << 20, strict=mode))
+    acl, rt = emulator.acl, emulator.acl.rt
+    acl.app_log(1, "text"), acl.get_soc_name(), acl.data_type_size(0), acl.util.bytes_to_ptr(b"x")
+    assert rt.get_device_count() == (1, 0)
+    assert not emulator.report()
+    with caplog.at_level(logging.WARNING, "aioascend.emulator"):
+        assert rt.set_device(0) == 100001
+        assert rt.create_stream() == (0, 100001 if mode else 107002)
+        assert [one.rule for one in emulator.report().violations] == ["before-init"] * 2
+        acl.init()
+        stream = Driver(emulator).stream()
+        acl.finalize()
+        assert rt.synchronize_stream(stream) == rt.destroy_stream(stream) == (100001 if mode else 0)
+        assert rt.malloc_host(8) == (0, 100001)
+        assert acl.finalize() == 100037
+    rules = [one.rule for one in emulator.report().violations]
+    assert rules == ["before-init"] * 2 + ["after-finalize"] * 2
+    assert len(caplog.records) == 2
+    acl.init()
+    assert (rt.destroy_stream(stream), rt.malloc_host(8)[1]) == ((0 if mode else 107017), 0)
+    emulator.shutdown()
 
 
 def test_a_finding_is_logged_once_per_line(lenient: Driver, caplog: pytest.LogCaptureFixture) -> None:
