@@ -68,7 +68,7 @@ class Session(Uncopyable):
         max_waiting: int = 1024,
         warmup: int = 0,
     ) -> None:
-        self._model = model
+        self._model: Model | None = model  # until it is opened: bytes of it need not be kept
         self._devices = _device_names(devices)
         self._options = ShapeOptions(shapes, examples, output_shapes)
         self._instances = _count("instances", instances, 1)
@@ -324,6 +324,8 @@ class Session(Uncopyable):
 
     def _open(self) -> None:
         # In a thread of its own; the ACL calls happen on the device's control thread.
+        model, self._model = self._model, None
+        assert model is not None
         prepare_anyio()
         names = driver.resolve(self._devices)
         if len(names) != 1:
@@ -335,9 +337,8 @@ class Session(Uncopyable):
         self._core = core
         try:
             started.result()
-            load = core.control(
-                _load, core, self._model, self._options, self._instances, self._depth, self._max_waiting
-            )
+            load = core.control(_load, core, model, self._options, self._instances, self._depth, self._max_waiting)
+            del model
             pipeline, models = load.result()
             try:
                 self._warm_up(pipeline)
