@@ -72,8 +72,6 @@ class Emulator:
         """
         process = self._process
         leaks = self._leaks.find() if process.left is None else process.left
-        if process.initialised:
-            leaks = (*leaks, Leak("init", process.initialised, 0, -1, "acl.init, without acl.finalize"))
         return Report(leaks, process.findings.violations)
 
     @property

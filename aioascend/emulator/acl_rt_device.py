@@ -52,7 +52,7 @@ class DeviceCalls:
         with process.lock:
             found.set_count = 0
             if found.default_context is not None:
-                process.close_context(found.default_context)
+                process.close_context(found.default_context, "acl.rt.reset_device")
             elif not found.contexts and found.recoverable:
                 found.lost = 0
         if lost and not found.recoverable:
@@ -145,7 +145,7 @@ class DeviceCalls:
         device = found.device
         self._finish(device, [found.default_stream, *found.streams.values()])
         lost = device.lost
-        self._process.close_context(found)
+        self._process.close_context(found, "acl.rt.destroy_context")
         if lost:
             raise Failure(lost, f"device {device.index} is lost")
         return codes.SUCCESS

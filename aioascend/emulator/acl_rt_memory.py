@@ -178,7 +178,8 @@ class MemoryCalls:
         return codes.SUCCESS
 
     def _in_use(self, block: Block, call: str) -> None:
-        text = f"{block!r} was freed while {block.users} queued tasks need it"
+        needed = "1 queued task needs" if block.users == 1 else f"{block.users} queued tasks need"
+        text = f"{block!r} was freed while {needed} it"
         self._findings.note("free-in-use", call, text, codes.PARAM_INVALID)
 
     @call("kkik")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import sys
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from types import TracebackType
 
@@ -42,7 +44,11 @@ class Leak:
     where: str
 
     def __str__(self) -> str:
-        size = f" of {self.size} bytes" if self.size else ""
+        if self.kind == "init":
+            return f"acl.init without acl.finalize, called at {self.where}"
+        if self.kind == "device":
+            return f"device {self.handle}, set at {self.where}"
+        size = f" of {counted(self.size, 'byte')}" if self.size else ""
         device = f" on device {self.device}" if self.device >= 0 else ""
         name = f"{self.handle:#x}" if self.handle > 0xFFFF else str(self.handle)
         return f"{self.kind} {name}{size}{device}, made at {self.where}"
@@ -64,7 +70,8 @@ class Report:
             lines.append(f"{len(self.leaks)} not released:")
             lines += [f"  {leak}" for leak in self.leaks]
         if self.violations:
-            lines.append(f"{len(self.violations)} uses that hardware forbids or leaves undefined:")
+            uses = "use" if len(self.violations) == 1 else "uses"
+            lines.append(f"{len(self.violations)} {uses} that hardware forbids or leaves undefined:")
             lines += [f"  {violation}" for violation in self.violations]
         return "\n".join(lines)
 
@@ -103,7 +110,9 @@ class Findings:
         self.trace = strict or trace
         self._lock = threading.Lock()
         self._violations: dict[tuple[str, str], Violation] = {}
-        self._sites: dict[tuple[str, int], str] = {}
+        # the how manieth thing it was that was made, and where
+        self._sites: dict[tuple[str, int], tuple[int, str]] = {}
+        self._made = itertools.count()
 
     @property
     def violations(self) -> tuple[Violation, ...]:
@@ -148,7 +157,7 @@ class Findings:
     def made(self, kind: str, handle: int) -> None:
         """Remember where something was made (only with strict or trace: it costs a walk up the stack)."""
         if self.trace:
-            self._sites[kind, handle] = call_site()
+            self._sites[kind, handle] = next(self._made), call_site()
 
     def forked(self) -> None:
         """In a forked child, where a thread that is not here may hold the lock."""
@@ -156,4 +165,9 @@ class Findings:
 
     def site(self, kind: str, handle: int) -> str:
         """Where something was made."""
-        return self._sites.get((kind, handle), UNKNOWN)
+        return self._sites.get((kind, handle), (0, UNKNOWN))[1]
+
+    def in_order(self, leaks: Iterable[Leak]) -> tuple[Leak, ...]:
+        """Sorted by when the things were made; those of which that is not known stay as they are."""
+        sites = self._sites
+        return tuple(sorted(leaks, key=lambda leak: sites.get((leak.kind, leak.handle), (0, ""))[0]))

@@ -31,11 +31,13 @@ class Leaks:
 
     def find(self) -> tuple[Leak, ...]:
         """Everything that is left as things stand, and what was swept away with its device or context before."""
-        return tuple(self._find())
+        return self._process.findings.in_order(self._find())
 
     def _find(self) -> Iterator[Leak]:
         process = self._process
         site = process.findings.site
+        if process.initialised:
+            yield Leak("init", 0, 0, -1, site("init", 0))
         yield from process.swept
         for device in process.devices:
             if device is None:

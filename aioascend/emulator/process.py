@@ -14,7 +14,7 @@ from .config import Config
 from .device_model import Event, Fault, ReportQueue, Stream, Work
 from .engine import Engine
 from .faults import Faults
-from .findings import UNKNOWN, Findings, Leak
+from .findings import UNKNOWN, Findings, Leak, counted
 from .host_objects import HostObjects
 from .memory import Block, Blocks, DeviceMemory
 
@@ -44,6 +44,9 @@ class Context:
         self.alive = True
         self.streams: dict[int, Stream] = {}
         self.default_stream = Stream(0, self)
+
+    def __repr__(self) -> str:
+        return f"context {self.handle:#x}"
 
 
 class Device:
@@ -328,8 +331,8 @@ class Process:
                 device.default_context = context
             return context
 
-    def close_context(self, context: Context) -> None:
-        """Drop a context whose work is done; the last one ends the device's engine."""
+    def close_context(self, context: Context, call: str) -> None:
+        """Drop a context whose work is done, for `call`; the last one ends the device's engine."""
         with self.lock:
             if not context.alive:
                 return
@@ -352,8 +355,10 @@ class Process:
             left = self.content(context)
             self.swept += left
             if left:
-                kinds = ", ".join(sorted({leak.kind for leak in left}))
-                self.findings.note("teardown-order", "closing a context", f"it was closed with {kinds} left in it")
+                kinds = [leak.kind for leak in left]
+                what = ", ".join(counted(kinds.count(kind), kind) for kind in sorted(set(kinds)))
+                name = f"the default context of device {device.index}" if context.default else repr(context)
+                self.findings.note("teardown-order", call, f"{name} was closed with {what} left in it")
             context.streams.clear()
             self.forget_reports()
             for handle, event in list(self.events.items()):
