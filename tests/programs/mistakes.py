@@ -3,6 +3,7 @@
 Takes the model's path and the name of the mistake, or "none". Prints the outputs of one run, where there is one.
 """
 
+import os
 import sys
 import threading
 
@@ -137,6 +138,14 @@ class Program:
             rt.synchronize_stream(stream)
             rt.set_context(self.context)
             rt.destroy_context(other)
+        elif MISTAKE == "no context":
+
+            def without_context():
+                rt.create_stream()
+
+            thread = threading.Thread(target=without_context)
+            thread.start()
+            thread.join()
         elif MISTAKE == "event destroyed twice":
             event = made("create_event", rt.create_event_ex_with_flag(ACL_EVENT_SYNC))
             rt.destroy_event(event)
@@ -145,6 +154,23 @@ class Program:
             other = made("malloc", rt.malloc(SIZE, ACL_MEM_MALLOC_HUGE_FIRST))
             rt.free_host(other)
             rt.free(other)
+
+        elif MISTAKE == "model unloaded in use":
+            model = made("load_from_file", acl.mdl.load_from_file(PATH))
+            gate = threading.Event()
+            rt.launch_callback(lambda data: gate.wait(10), None, 1, stream)
+            acl.mdl.execute_async(model, *self.datasets, stream)
+            acl.mdl.unload(model)
+            gate.set()
+            rt.synchronize_stream(stream)
+            acl.mdl.unload(model)
+        elif MISTAKE == "use in a forked child":
+            child = os.fork()
+            if child == 0:
+                ret = rt.synchronize_stream(stream)
+                os._exit(0 if ret == 0 else 1)
+            _, status = os.waitpid(child, 0)
+            print("the child's call", "worked" if status == 0 else "was refused")
 
     def close(self):
         check("unsubscribe_report", acl.rt.unsubscribe_report(self.thread.ident, self.stream))

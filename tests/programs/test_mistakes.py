@@ -38,16 +38,19 @@ MISTAKES = [
     ("pageable memory in memcpy_async", "pageable-async-copy", "x.ctypes.data"),
     ("callback on an unsubscribed stream", "unsubscribed-stream", "None, 0, other)"),
     ("stream of another context", "foreign-stream", "rt.synchronize_stream(stream)"),
+    ("no context", "no-context", "rt.create_stream()"),
+    ("model unloaded in use", "unload-in-use", "acl.mdl.unload(model)"),
     ("event destroyed twice", "stale-handle", "rt.destroy_event(event)"),
     ("context destroyed before its streams", "teardown-order", "acl.rt.destroy_context(self.context))"),
     ("reset before everything", "teardown-order", "acl.rt.reset_device(0)"),
     ("finalize before everything", r"stream 0x\w+", "acl.rt.create_stream()"),
+    ("finalize before everything", "after-finalize", "acl.rt.destroy_context(self.context)"),
 ]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def all_started(runner: Runner) -> None:
-    for mistake in ("none", *(mistake for mistake, _, _ in MISTAKES)):
+    for mistake in ("none", "use in a forked child", *(mistake for mistake, _, _ in MISTAKES)):
         runner.start("--strict", "mistakes.py", str(runner.plain), mistake)
 
 
@@ -69,6 +72,13 @@ def test_without_a_mistake_nothing_is_named(emulate: Emulate, runner: Runner) ->
     assert (ended.code, ended.lines) == (0, [[str(2.0 * n + 1) for n in range(8)]])
 
 
+def test_a_forked_child_is_told_that_it_cannot_use_its_parent_s_device(emulate: Emulate, runner: Runner) -> None:
+    ended = emulate("--strict", "mistakes.py", runner.plain, "use in a forked child")
+    assert ended.code == 0  # the parent has done nothing wrong
+    assert ended.out.startswith("the child's call was refused\n")
+    assert re.search(r"warning: used-in-forked-child: .* \(acl\.rt\.synchronize_stream at \S+mistakes\.py", ended.err)
+
+
 def test_mistakes_go_unpunished_without_strict_and_are_told_all_the_same(emulate: Emulate, runner: Runner) -> None:
     ended = emulate("mistakes.py", runner.plain, "missing free")
     assert ended.code == 0
@@ -79,4 +89,4 @@ def test_every_mistake_of_the_program_is_tried() -> None:
     source = Path(HERE / "mistakes.py").read_text()
     planted = set(re.findall(r'MISTAKE == "([^"]+)"', source))
     planted |= {f"missing {what}" for what in re.findall(r'forgotten\("(\w+)"\)', source)}
-    assert planted - {mistake for mistake, _, _ in MISTAKES} == set()
+    assert planted - {mistake for mistake, _, _ in MISTAKES} == {"use in a forked child"}
