@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 from . import codes
 from .acl_tensor import TensorCalls
 from .acl_top import TopCalls
@@ -18,6 +20,7 @@ class DatasetCalls:
         self._top = top
         self.datasets: dict[int, list[int]] = {}
         self.buffers = top.buffers
+        self._lock = threading.Lock()
         # tensor descriptors by dataset and index
         self.shapes: dict[tuple[int, int], int] = {}
 
@@ -27,6 +30,22 @@ class DatasetCalls:
         if found is None:
             raise Failure(codes.INVALID_PARAM, f"{handle:#x} is not a dataset, or was destroyed")
         return found
+
+    def keep(self, *datasets: int) -> list[int]:
+        """A queued run has these datasets; the handles to give to `unkeep`."""
+        handles = [*datasets, *(buffer for dataset in datasets for buffer in self.datasets.get(dataset, ()))]
+        with self._lock:
+            self._top.in_flight.update(handles)
+        return handles
+
+    def unkeep(self, handles: list[int]) -> None:
+        """The run has ended or was dropped."""
+        with self._lock:
+            flying = self._top.in_flight
+            for handle in handles:
+                flying[handle] -= 1
+                if not flying[handle]:
+                    del flying[handle]
 
     @call(bare=0)
     def create_dataset(self) -> int:
@@ -39,6 +58,7 @@ class DatasetCalls:
     @call("k")
     def destroy_dataset(self, dataset: int) -> int:
         """Forget a dataset and its tensor descriptors; its data buffers stay."""
+        self._top.at_rest(dataset, "acl.mdl.destroy_dataset", "dataset")
         if self.datasets.pop(dataset, None) is None:
             raise Failure(codes.INVALID_PARAM, f"{dataset:#x} is not a dataset, or was destroyed")
         for key in [key for key in self.shapes if key[0] == dataset]:

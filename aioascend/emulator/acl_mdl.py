@@ -11,6 +11,7 @@ from . import codes
 from .acl_dataset import DatasetCalls
 from .acl_top import DataBuffer
 from .args import Failure, call
+from .borrowed import Borrowed, Borrowings
 from .compile import load_network
 from .device_model import Stream
 from .findings import call_site, counted
@@ -87,7 +88,8 @@ class ModelCalls:
         if self._profile is not None:
             self._profile.spend(self._profile.load(network.weight_size) - (perf_counter() - start))
         wanted_work, wanted_weight = sizes(network)
-        borrowed, blocks = [], []
+        borrowed: list[Borrowed] = []
+        blocks = []
         memory = context.device.memory
         try:
             for address, given, wanted, what in (
@@ -95,7 +97,8 @@ class ModelCalls:
                 (weight, weight_size, wanted_weight, "weight"),
             ):
                 if address:
-                    borrowed.append(self._borrowed(address, given, wanted, what))
+                    block = self._borrowed(address, given, wanted, what)
+                    borrowed.append(Borrowed(block, address + block.delta, wanted, what))
                 else:
                     blocks.append(memory.allocate(wanted, internal=True))
         except Failure:
@@ -108,7 +111,7 @@ class ModelCalls:
                 for block in blocks:
                     memory.release(block.start)
                 raise Failure(codes.CONTEXT_NULL, "the context was destroyed while the model was loading")
-            process.models[number] = Model(number, context, network, blocks, tuple(borrowed))
+            process.models[number] = Model(number, context, network, blocks, Borrowings(network, borrowed))
         process.findings.made("model", number)
         return number, codes.SUCCESS
 
@@ -154,6 +157,9 @@ class ModelCalls:
     def unload(self, model: int) -> int:
         """Unload a model that nothing uses any more."""
         process = self._process
+        if process.local.context is not self._model(model).context:
+            text = f"model {model} was to be unloaded under another context than the one it was loaded in"
+            process.findings.note("foreign-context", "acl.mdl.unload", text, codes.MODEL_CONTEXT)
         with process.lock:
             found = self._model(model)
             if found.queued and not found.context.device.lost:
@@ -176,6 +182,7 @@ class ModelCalls:
         context = process.current()
         task = self._prepare(context, model, inputs, outputs, waits=True)
         stream = Stream(0, context)
+        self._one_stream("acl.mdl.execute", task, stream)
         process.engine_of(stream).submit(stream, task)
         fault = wait_for_stream(process, stream, -1)
         if fault is not None:
@@ -185,38 +192,45 @@ class ModelCalls:
     @call("Ikkk")
     def execute_async(self, model: int, inputs: int, outputs: int, stream: int) -> int:
         """Run when the stream gets here."""
-        process = self._process
-        target = process.stream(stream)
-        task = self._prepare(target.context, model, inputs, outputs)
-        self._watch(task, target)
-        if self._profile is not None:
-            self._profile.spend(self._profile.launch)
-        process.engine_of(target).submit(target, task)
+        self.submit(self._process.stream(stream), model, inputs, outputs)
         return codes.SUCCESS
 
-    def _watch(self, task: Execute, stream: Stream) -> None:
-        process, model = self._process, task.model
+    def submit(self, stream: Stream, model: int, inputs: int, outputs: int, waits: bool = False) -> None:
+        """Queue a run; `waits`: the caller waits for it, so that it may allocate outputs."""
+        task = self._prepare(stream.context, model, inputs, outputs, waits)
+        self._watch(task, stream, inputs, outputs)
+        if self._profile is not None:
+            self._profile.spend(self._profile.launch)
+        self._process.engine_of(stream).submit(stream, task)
+
+    def _one_stream(self, call: str, task: Execute, stream: Stream) -> None:
+        model = task.model
         if model.queued > 1 and model.stream is not stream:
             model.queued -= 1
-            process.findings.note(
-                "model-on-two-streams",
-                "acl.mdl.execute_async",
-                f"model {model.id} has runs queued on another stream",
-                codes.STREAM_MODEL,
-            )
+            text = f"model {model.id} has runs queued on another stream"
+            self._process.findings.note("model-on-two-streams", call, text, codes.STREAM_MODEL)
             model.queued += 1
         model.stream = stream
+
+    def _watch(self, task: Execute, stream: Stream, inputs: int, outputs: int) -> None:
+        process = self._process
+        self._one_stream("acl.mdl.execute_async", task, stream)
         if process.findings.strict:
             process.use(*task.blocks)
-            task.done = partial(process.unuse, *task.blocks)
+            handles = self._datasets.keep(inputs, outputs)
+            task.done = partial(self._watched, task.blocks, handles)
         if process.findings.trace:
             task.site = call_site()
+
+    def _watched(self, blocks: tuple[Block, ...], handles: list[int]) -> None:
+        self._process.unuse(*blocks)
+        self._datasets.unkeep(handles)
 
     def _prepare(self, context: Context, number: int, inputs: int, outputs: int, waits: bool = False) -> Execute:
         model = self._model(number)
         network = model.network
         if model.context is not context:
-            raise Failure(codes.MODEL_CONTEXT, f"model {number} was loaded in another context")
+            raise Failure(codes.MODEL_CONTEXT, f"model {number} was loaded in another context", "foreign-context")
         if network is None:
             raise Failure(codes.GE_MODEL_ID_INVALID, f"model {number} was unloaded")
         signature, gear = network.signature, model.gear
@@ -226,7 +240,7 @@ class ModelCalls:
         if gear is not None:
             wanted, results = (*gear.inputs, wanted[-1]), gear.outputs
         addresses: list[int] = []
-        blocks = list(model.borrowed)
+        blocks = [one.block for one in model.borrowed]
         self._collect(number, wanted, inputs, codes.MODEL_INPUT_NOT_MATCH, addresses, blocks)
         self._collect(number, results, outputs, codes.MODEL_OUTPUT_NOT_MATCH, addresses, blocks)
         lane = context.device.running().model.compute

@@ -109,9 +109,7 @@ class MoreModelCalls:
             raise Failure(codes.INVALID_PARAM, f"{config:#x} is not a run config")
         process = self._process
         target = process.stream(stream)
-        code = self._models.execute_async(model, inputs, outputs, stream)
-        if code:
-            return code
+        self._models.submit(target, model, inputs, outputs, waits=True)
         try:
             fault = wait_for_stream(process, target, self._limits[config].get(0, -1))
         except Failure as failure:

@@ -143,7 +143,7 @@ class DeviceCalls:
         if found.default:
             raise Failure(codes.CONTEXT_NULL, "a default context goes with reset_device")
         device = found.device
-        self._finish(device, [found.default_stream, *found.streams.values()])
+        self._finish(device, list(found.every_stream()))
         lost = device.lost
         self._process.close_context(found, "acl.rt.destroy_context")
         if lost:

@@ -69,7 +69,8 @@ class EventCalls:
         found = process.event(event)
         target = process.stream(stream)
         if found.context is not target.context:
-            raise Failure(codes.STREAM_CONTEXT, f"event {event:#x} belongs to another context than the stream")
+            text = f"event {event:#x} belongs to another context than the stream"
+            raise Failure(codes.STREAM_CONTEXT, text, "foreign-context")
         marker = Marker()
         engine = process.engine_of(target)
         with engine.lock:
@@ -157,6 +158,8 @@ class EventCalls:
         """The same for at most `timeout` milliseconds (-1: for ever): then 507047."""
         if timeout < -1 or timeout == 0:
             raise Failure(codes.PARAM_INVALID, f"a timeout of -1 or more than 0 ms was wanted, {timeout} was given")
+        if timeout > 0:
+            self._process.chip_has("synchronize_event_with_timeout", "waiting for events with a limit")
         return self._synchronize(event, timeout)
 
     def _synchronize(self, handle: int, timeout: int) -> int:

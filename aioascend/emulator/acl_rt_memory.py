@@ -143,7 +143,7 @@ class MemoryCalls:
         if device is None:
             raise Failure(codes.PARAM_INVALID, f"{address:#x} is not device memory")
         block = device.memory.blocks.get(address)
-        if block is not None and block.users:
+        if block is not None and (block.users or block.loans):
             self._in_use(block, "acl.rt.free")
         if block is None or block.internal or device.memory.release(address) is None:
             freed = address in device.memory.freed
@@ -169,7 +169,7 @@ class MemoryCalls:
         if address == 0:
             raise Failure(codes.INVALID_PARAM, "free_host of address 0")
         block = self._process.pinned.get(address)
-        if block is not None and block.users:
+        if block is not None and (block.users or block.loans):
             self._in_use(block, "acl.rt.free_host")
         if self._process.pinned.remove(address) is None:
             raise Failure(
@@ -178,7 +178,8 @@ class MemoryCalls:
         return codes.SUCCESS
 
     def _in_use(self, block: Block, call: str) -> None:
-        needed = "1 queued task needs" if block.users == 1 else f"{block.users} queued tasks need"
+        number, what = (block.users, "queued task") if block.users else (block.loans, "loaded model")
+        needed = f"1 {what} needs" if number == 1 else f"{number} {what}s need"
         text = f"{block!r} was freed while {needed} it"
         self._findings.note("free-in-use", call, text, codes.PARAM_INVALID)
 

@@ -121,6 +121,7 @@ class MoreCalls:
     def set_op_wait_timeout(self, seconds: int) -> int:
         """Limit on device-side event waits, which the emulator does not enforce; 0: none."""
         self._process.current()
+        self._process.chip_has("set_op_wait_timeout")
         self._op_wait = seconds
         return codes.SUCCESS
 
@@ -148,12 +149,14 @@ class MoreCalls:
     @call("kki", failed=(0,))
     def host_register(self, address: int, size: int, kind: int) -> tuple[int, int]:
         """Page-lock host memory; its device address is the same here."""
+        self._process.chip_has("host_register")
         self._register(address, size)
         return address, codes.SUCCESS
 
     @call("kkI")
     def host_register_v2(self, address: int, size: int, flag: int) -> int:
         """The same; `host_get_device_pointer` gives the device address."""
+        self._process.chip_has("host_register_v2")
         self._register(address, size)
         return codes.SUCCESS
 

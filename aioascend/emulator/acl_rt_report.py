@@ -75,6 +75,8 @@ class ReportCalls:
         target = process.stream(stream)
         if block_type not in (codes.CALLBACK_NO_BLOCK, codes.CALLBACK_BLOCK):
             raise Failure(codes.INVALID_PARAM, f"a block type of 0 or 1 was wanted, {block_type} was given")
+        if block_type == codes.CALLBACK_NO_BLOCK:
+            process.chip_has("launch_callback", "callbacks that do not block")
         if target.report is None:
             raise Failure(codes.STREAM_NO_CB_REG, f"stream {stream:#x} has no report thread", "unsubscribed-stream")
         process.engine_of(target).submit(target, Callback(function, user_data, block_type == codes.CALLBACK_BLOCK))

@@ -72,7 +72,9 @@ class StreamCalls:
     @call("k")
     def stream_abort(self, stream: int) -> int:
         """Drop the work that has not begun; threads that wait for the stream get 107023."""
-        self._abort(self._explicit(stream))
+        found = self._explicit(stream)
+        self._process.chip_has("stream_abort")
+        self._abort(found)
         return codes.SUCCESS
 
     def _explicit(self, handle: int) -> Stream:
@@ -141,7 +143,10 @@ class StreamCalls:
         """0: go on after a failure (default), 1: stop. Once per stream, not on a default stream."""
         if mode not in (codes.FAILURE_CONTINUE, codes.FAILURE_STOP):
             raise Failure(codes.PARAM_INVALID, f"a failure mode of 0 or 1 was wanted, {mode} was given")
-        self._explicit(stream).failure_mode = mode
+        found = self._explicit(stream)
+        if found.failure_mode is not None:
+            raise Failure(codes.PARAM_INVALID, f"the failure mode of stream {stream:#x} was set before")
+        found.failure_mode = mode
         return codes.SUCCESS
 
     @call(failed=(0,))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+from collections import Counter
 from collections.abc import Callable
 
 from . import codes
@@ -32,6 +33,8 @@ class TopCalls:
     def __init__(self, process: Process) -> None:
         self._process = process
         self.buffers: dict[int, DataBuffer] = {}
+        # datasets and data buffers of queued runs, counted in strict mode
+        self.in_flight: Counter[int] = Counter()
         # set by whoever knows all the tables
         self.leaks: Callable[[], tuple[Leak, ...]] = tuple
 
@@ -132,6 +135,12 @@ class TopCalls:
             raise Failure(codes.INVALID_PARAM, f"{handle:#x} is not a data buffer, or was destroyed")
         return found
 
+    def at_rest(self, handle: int, call: str, what: str) -> None:
+        """Refuse to change what a queued run was given (reference §11)."""
+        if self.in_flight and self.in_flight[handle]:
+            text = f"{what} {handle:#x} was changed while a queued run has it"
+            self._process.findings.note("dataset-in-use", call, text, codes.INVALID_PARAM)
+
     @call("kk", bare=0)
     def create_data_buffer(self, address: int, size: int) -> int:
         """A data buffer over memory that stays the caller's."""
@@ -143,6 +152,7 @@ class TopCalls:
     @call("k")
     def destroy_data_buffer(self, buffer: int) -> int:
         """Forget a data buffer; its memory stays."""
+        self.at_rest(buffer, "acl.destroy_data_buffer", "data buffer")
         if self.buffers.pop(buffer, None) is None:
             raise Failure(codes.INVALID_PARAM, f"{buffer:#x} is not a data buffer, or was destroyed")
         return codes.SUCCESS
@@ -151,6 +161,7 @@ class TopCalls:
     def update_data_buffer(self, buffer: int, address: int, size: int) -> int:
         """Point a data buffer at other memory."""
         found = self.buffer(buffer)
+        self.at_rest(buffer, "acl.update_data_buffer", "data buffer")
         found.address = address
         found.size = size
         return codes.SUCCESS

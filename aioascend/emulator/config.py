@@ -36,6 +36,9 @@ _LIMITS = {
 }
 
 
+_SERVERS_ONLY = ("stream_abort", "host_register", "host_register_v2")
+
+
 def _limits(soc_name: str) -> tuple[int, int]:
     return _LIMITS[max((name for name in _LIMITS if soc_name.startswith(name)), key=len)]
 
@@ -75,6 +78,15 @@ class Config:
             raise ValueError(f"cann is 6.0, 8.0, 8.5 or 9.0, {self.cann!r} was given")
         if self.run_mode not in (codes.RUN_MODE_DEVICE, codes.RUN_MODE_HOST):
             raise ValueError(f"run_mode is 0 (on the board) or 1 (PCIe host), {self.run_mode} was given")
+
+    def has(self, function: str) -> bool:
+        """Whether the chip has a function that not every chip has (reference §6, §7, §8, §9)."""
+        soc = self.soc_name
+        if function in _SERVERS_ONLY:
+            return soc.startswith(("Ascend910B", "Ascend910_9", "Ascend950"))
+        if function == "set_op_wait_timeout":
+            return not soc.startswith("Ascend310P")
+        return soc != "Ascend310"
 
     @property
     def stream_limit(self) -> int:

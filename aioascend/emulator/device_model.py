@@ -102,7 +102,8 @@ class Stream:
         self.waiters: deque[tuple[int, Waiter]] = deque()
         self.fault: Fault | None = None
         self.report: ReportQueue | None = None
-        self.failure_mode = codes.FAILURE_CONTINUE
+        # None: never set, which is to continue
+        self.failure_mode: int | None = None
         self.aborted = False
         # with a time profile: when, on the device's clock, the stream got to where it stands
         self.ready_at = 0.0
@@ -407,7 +408,7 @@ class DeviceModel:
         stream.queue.popleft()
         if fault is not None and stream.failure_mode == codes.FAILURE_STOP:
             stream.state = State.IDLE
-            self.drop(stream, fault.code)
+            self._stop(stream, fault)
         if self.timed:
             stream.ready_at = max(stream.ready_at, work.deadline)
         work.finished(self)
@@ -417,6 +418,14 @@ class DeviceModel:
         else:
             stream.state = State.IDLE
         self._complete(stream)
+
+    def _stop(self, stream: Stream, fault: Fault) -> None:
+        """A stream in stop mode failed: what its context has queued is dropped, and every stream says why."""
+        streams = stream.context.every_stream() if stream.context is not None else (stream,)
+        for one in streams:
+            if one.queue or one is stream:
+                one.fail(fault)
+            self.drop(one, fault.code)
 
     def mark(self, marker: Marker, time: float) -> None:
         """A record is done: let its waiters go."""

@@ -86,7 +86,7 @@ class FreeRuns:
             self._buffers(inputs, signature.inputs, "input"),
             self._buffers(outputs, signature.outputs, "output"),
         )
-        tensors, addresses, blocks = [], [], list(model.borrowed)
+        tensors, addresses, blocks = [], [], [one.block for one in model.borrowed]
         for index, (declared, buffer) in enumerate(zip(signature.inputs, given, strict=True)):
             tensor = self._shaped(inputs, index, declared)
             if buffer.size < tensor.nbytes:

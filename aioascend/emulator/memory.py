@@ -71,7 +71,19 @@ class Block:
     touched. `alive` ends with free.
     """
 
-    __slots__ = ("__weakref__", "alive", "delta", "device", "internal", "owner", "requested", "size", "start", "users")
+    __slots__ = (
+        "__weakref__",
+        "alive",
+        "delta",
+        "device",
+        "internal",
+        "loans",
+        "owner",
+        "requested",
+        "size",
+        "start",
+        "users",
+    )
 
     def __init__(self, start: int, size: int, requested: int, delta: int, device: int, owner: object = None) -> None:
         self.start = start
@@ -84,6 +96,8 @@ class Block:
         self.internal = False
         # queued tasks that need it; counted in strict mode only
         self.users = 0
+        # loaded models that have borrowed it
+        self.loans = 0
 
     def __repr__(self) -> str:
         kind = "pinned host" if self.device < 0 else f"device {self.device}"

@@ -9,6 +9,7 @@ from typing import Any
 
 from . import codes, onnx_wire
 from .args import Failure
+from .borrowed import Borrowings
 from .config import Config
 from .device_model import ComputeUnit, DeviceModel, Fault, Lane, Stream, Work
 from .gears import Gear, Signature
@@ -202,9 +203,7 @@ class Model(ComputeUnit):
 
     __slots__ = ("blocks", "borrowed", "context", "gear", "id", "network", "queued", "stream")
 
-    def __init__(
-        self, number: int, context: Any, network: Network, blocks: list[Block], borrowed: tuple[Block, ...]
-    ) -> None:
+    def __init__(self, number: int, context: Any, network: Network, blocks: list[Block], borrowed: Borrowings) -> None:
         super().__init__()
         self.id = number
         self.context = context
@@ -259,6 +258,8 @@ class Execute(Work):
         for block in self.blocks:
             if not block.alive:
                 return Fault(codes.MODEL_EXECUTE, f"model {self.model.id}: {block!r} was freed before the run", _USED)
+        if damage := self.model.borrowed.damage():
+            return Fault(codes.AICORE_EXCEPTION, f"model {self.model.id}: {damage}", "weights-overwritten")
         return self.compute(network)
 
     def compute(self, network: Network) -> Fault | None:

@@ -45,6 +45,10 @@ class Context:
         self.streams: dict[int, Stream] = {}
         self.default_stream = Stream(0, self)
 
+    def every_stream(self) -> tuple[Stream, ...]:
+        """Its streams, the default one first."""
+        return (self.default_stream, *self.streams.values())
+
     def __repr__(self) -> str:
         return f"context {self.handle:#x}"
 
@@ -84,9 +88,7 @@ class Device:
 
     def all_streams(self) -> list[Stream]:
         """Every stream of every context, default streams included."""
-        return [
-            s for context in list(self.contexts.values()) for s in (context.default_stream, *context.streams.values())
-        ]
+        return [stream for context in list(self.contexts.values()) for stream in context.every_stream()]
 
 
 class Process:
@@ -247,6 +249,12 @@ class Process:
             for block in blocks:
                 block.users -= 1
 
+    def chip_has(self, function: str, what: str = "") -> None:
+        """Note the use of what the emulated chip has not."""
+        if not self.config.has(function):
+            text = f"{self.config.soc_name} has no {what or function}"
+            self.findings.note("unsupported-on-chip", f"acl.rt.{function}", text, codes.FEATURE_NOT_SUPPORT)
+
     # -- devices and contexts -----------------------------------------------------------------------------------
 
     def _before_init(self, call: str) -> None:
@@ -343,7 +351,7 @@ class Process:
             if context.default:
                 device.default_context = None
             engine = device.engine
-            for stream in (context.default_stream, *context.streams.values()):
+            for stream in context.every_stream():
                 self.streams.pop(stream.handle, None)
                 if engine is not None:
                     with engine.lock:
@@ -392,6 +400,7 @@ class Process:
     def release_model(self, model: Any) -> None:
         """Free what a model holds. It is out of the table already."""
         model.network = None
+        model.borrowed.give_back()
         for block in model.blocks:
             model.context.device.memory.release(block.start)
         model.blocks = []

@@ -33,12 +33,21 @@ SUBMODULES = ("rt", "mdl", "util", "op", "media", "blas", "prof", "himpi", "fv")
 # allocating, freeing, waiting, submitting: what a callback must not do (reference §9)
 _NOT_IN_CALLBACKS = {
     "rt": (
-        "malloc", "malloc_host", "free", "free_host", "synchronize_stream", "synchronize_stream_with_timeout",
-        "synchronize_device", "synchronize_event", "synchronize_event_with_timeout", "memcpy_async", "memset_async",
-        "record_event", "stream_wait_event", "launch_callback", "stream_abort", "create_stream", "destroy_stream",
-        "create_context", "destroy_context", "set_device", "reset_device",
+        "malloc", "malloc_align32", "malloc_cached", "malloc_host", "free", "free_host", "synchronize_stream",
+        "synchronize_stream_with_timeout", "synchronize_device", "synchronize_device_with_timeout",
+        "synchronize_event", "synchronize_event_with_timeout", "memcpy_async", "memset_async", "record_event",
+        "reset_event", "stream_wait_event", "launch_callback", "stream_abort", "device_task_abort", "create_stream",
+        "create_stream_with_config", "destroy_stream", "destroy_stream_force", "create_event",
+        "create_event_with_flag", "create_event_ex_with_flag", "destroy_event", "create_context", "destroy_context",
+        "set_device", "reset_device", "reset_device_force",
     ),
-    "mdl": ("execute", "execute_async", "load_from_file", "load_from_mem", "unload"),
+    "mdl": (
+        "execute", "execute_async", "execute_v2", "load_from_file", "load_from_mem", "load_from_file_with_mem",
+        "load_from_mem_with_mem", "load_with_config", "bundle_load_from_file", "bundle_load_from_mem", "unload",
+        "bundle_unload",
+    ),
+    "op": ("execute", "execute_v2", "execute_with_handle", "cast"),
+    "media": ("dvpp_malloc", "dvpp_free"),
 }  # fmt: skip
 
 

@@ -69,6 +69,18 @@ def test_a_synchronous_run_fills_an_empty_buffer(npu: Driver) -> None:
     assert npu.mdl.execute_async(free.model, free.inputs(x), outputs, npu.stream()) == 100018
 
 
+def test_a_run_with_limits_fills_an_empty_buffer_too(npu: Driver) -> None:
+    loaded = npu.load(doubler(("N", 3)), gears={"free": True})
+    x = np.ones((2, 3), np.float32)
+    given, taken = npu.dataset((npu.upload(x), 24)), npu.dataset((0, 0))
+    npu.ok(npu.mdl.set_dataset_tensor_desc(given, npu.acl.create_tensor_desc(0, [2, 3], 2), 0))
+    assert npu.mdl.execute_async(loaded, given, taken, 0) == 100018
+    npu.ok(npu.mdl.execute_v2(loaded, given, taken, 0, npu.mdl.create_exec_config_handle()))
+    address = npu.acl.get_data_buffer_addr(npu.mdl.get_dataset_buffer(taken, 0))
+    assert npu.download(address, x).sum() == 12
+    npu.ok(npu.rt.free(address))
+
+
 def test_outputs_may_depend_on_the_data(npu: Driver) -> None:
     content = model([node("NonZero", ["x"], ["y"])], [tensor("x", ("N",))], [tensor("y", (1, None), INT64)])
     free = Free(npu, content)

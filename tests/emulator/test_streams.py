@@ -340,6 +340,7 @@ def test_a_stream_in_stop_mode_drops_what_follows_a_failure(npu: Driver) -> None
     model, stream = npu.load(gather()), npu.stream()
     npu.ok(npu.rt.set_stream_failure_mode(stream, 1))
     assert npu.rt.set_stream_failure_mode(stream, 2) == 107000
+    assert npu.rt.set_stream_failure_mode(stream, 0) == 107000  # once a stream
     bad, to, _ = npu.bind([np.array([9])], [np.zeros(1, np.float32)])
     source, target = npu.upload(np.ones(1)), npu.upload(np.zeros(1))
     release = npu.hold(stream)
@@ -351,3 +352,19 @@ def test_a_stream_in_stop_mode_drops_what_follows_a_failure(npu: Driver) -> None
     npu.ok(npu.rt.memcpy_async(target, 8, source, 8, 3, stream))
     npu.ok(npu.rt.synchronize_stream(stream))
     assert npu.download(target, np.zeros(1))[0] == 1
+
+
+def test_a_failure_in_stop_mode_stops_the_context(npu: Driver) -> None:
+    model, stream, other, idle = npu.load(gather()), npu.stream(), npu.stream(), npu.stream()
+    npu.ok(npu.rt.set_stream_failure_mode(stream, 1))
+    bad, to, _ = npu.bind([np.array([9])], [np.zeros(1, np.float32)])
+    source, target = npu.upload(np.ones(1)), npu.upload(np.zeros(1))
+    release = npu.hold(other)
+    npu.ok(npu.rt.memcpy_async(target, 8, source, 8, 3, other))
+    npu.ok(npu.mdl.execute_async(model, bad, to, stream))
+    assert npu.rt.synchronize_stream(stream) == 507011
+    assert npu.rt.synchronize_stream(other) == 507011
+    assert npu.rt.synchronize_stream(idle) == 0
+    release()
+    npu.ok(npu.rt.synchronize_device())
+    assert npu.download(target, np.zeros(1))[0] == 0

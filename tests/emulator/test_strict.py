@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
+import mmap
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,8 +17,8 @@ from aioascend.emulator import Config, Emulator
 from .kit import Driver, doubler
 
 
-def _npu(strict: bool) -> Driver:
-    emulator = Emulator(Config(memory=64 << 20, strict=strict))
+def _npu(strict: bool, soc_name: str = "Ascend910B4") -> Driver:
+    emulator = Emulator(Config(memory=64 << 20, strict=strict, soc_name=soc_name))
     emulator.acl.init()
     return Driver(emulator)
 
@@ -58,6 +61,116 @@ def test_one_model_on_two_streams_at_once(strict: Driver, lenient: Driver) -> No
     violation = strict.emulator.report().violations[0]
     assert violation.call == "acl.mdl.execute_async"
     assert "test_strict.py" in violation.where
+
+
+def test_a_synchronous_run_while_another_is_queued(strict: Driver, lenient: Driver) -> None:
+    for npu, code in ((strict, 107005), (lenient, 0)):
+        loaded, stream, dataset = npu.load(doubler()), npu.stream(), npu.dataset((npu.device(24), 24))
+        npu.ok(npu.mdl.execute(loaded, dataset, dataset))
+        release = npu.hold(stream)
+        npu.ok(npu.mdl.execute_async(loaded, dataset, dataset, stream))
+        assert npu.mdl.execute(loaded, dataset, dataset) == code
+        release()
+        npu.ok(npu.rt.synchronize_stream(stream))
+        npu.ok(npu.mdl.execute(loaded, dataset, dataset))
+        assert kinds(npu) == ["model-on-two-streams"]
+
+
+def test_what_a_queued_run_was_given_must_stay_as_it_is(strict: Driver) -> None:
+    npu, stream = strict, strict.stream()
+    address = npu.device(24)
+    loaded, dataset = npu.load(doubler()), npu.dataset((address, 24))
+    buffer = npu.mdl.get_dataset_buffer(dataset, 0)
+    changes = (
+        lambda: npu.acl.update_data_buffer(buffer, address, 24),
+        lambda: npu.mdl.destroy_dataset(dataset),
+        lambda: npu.acl.destroy_data_buffer(buffer),
+    )
+    release = npu.hold(stream)
+    npu.ok(npu.mdl.execute_async(loaded, dataset, dataset, stream))
+    assert [change() for change in changes] == [100000] * 3
+    release()
+    npu.ok(npu.rt.synchronize_stream(stream))
+    assert kinds(npu) == ["dataset-in-use"] * 3
+    assert [change() for change in changes] == [0] * 3
+
+
+@pytest.fixture
+def lent(strict: Driver, tmp_path: Path) -> tuple[list[int], int, int, int]:
+    """Two loads of a model that share their weights; the addresses of work and weight memory, and the latter's size."""
+    path = tmp_path / "m.onnx"
+    path.write_bytes(doubler())
+    work_size, weight_size = strict.ok(strict.mdl.query_size(str(path)))
+    work, weight = strict.device(work_size), strict.device(weight_size)
+    load = strict.mdl.load_from_file_with_mem
+    models = [strict.ok(load(str(path), place, work_size, weight, weight_size)) for place in (work, 0)]
+    return models, work, weight, weight_size
+
+
+def test_memory_lent_to_a_loaded_model_must_not_be_freed(strict: Driver, lent: tuple[list[int], int, int, int]) -> None:
+    models, work, weight, _ = lent
+    assert strict.rt.free(work) == 107000
+    assert strict.rt.free(weight) == 107000
+    texts = [violation.text for violation in strict.emulator.report().violations]
+    assert "1 loaded model needs it" in texts[0]
+    assert "2 loaded models need it" in texts[1]
+    assert set(kinds(strict)) == {"free-in-use"}
+    for model in models:
+        strict.ok(strict.mdl.unload(model))
+    assert [strict.rt.free(work), strict.rt.free(weight)] == [0, 0]
+
+
+def test_weights_in_memory_that_the_program_lent_must_not_be_overwritten(
+    strict: Driver, lent: tuple[list[int], int, int, int]
+) -> None:
+    models, work, weight, size = lent
+    x = np.ones((2, 3), np.float32)
+    strict.ok(strict.rt.memset(work, 100, 0, 100))
+    for model in models:
+        assert strict.run(model, [x], [x])[0].sum() == 12
+    assert strict.download(work, np.zeros(4, np.uint8)).any()
+    strict.ok(strict.rt.memset(weight + size - 8, 8, 0, 8))
+    given, taken, _ = strict.bind([x], [x])
+    assert strict.mdl.execute(models[1], given, taken) == 507015
+    assert kinds(strict) == ["weights-overwritten"]
+
+
+def test_a_model_is_unloaded_in_the_context_that_it_was_loaded_in(strict: Driver, lenient: Driver) -> None:
+    for npu, code in ((strict, 107004), (lenient, 0)):
+        loaded = npu.load(doubler())
+        npu.ok(npu.rt.create_context(0))
+        assert npu.mdl.unload(loaded) == code
+        assert kinds(npu) == ["foreign-context"]
+
+
+@pytest.mark.parametrize(
+    "soc_name, refused",
+    [
+        ("Ascend310P3", {"stream_abort", "host_register", "set_op_wait_timeout"}),
+        ("Ascend310", {"stream_abort", "host_register", "synchronize_event_with_timeout", "launch_callback"}),
+        ("Ascend910B4", set()),
+    ],
+)
+def test_what_a_chip_has_not(soc_name: str, refused: set[str]) -> None:
+    npu = _npu(True, soc_name)
+    stream, event = npu.stream(), npu.ok(npu.rt.create_event())
+    npu.ok(npu.rt.subscribe_report(threading.get_ident(), stream))
+    page = npu.ok(npu.rt.malloc_host(4096))
+    npu.ok(npu.rt.free_host(page))
+    with mmap.mmap(-1, 4096) as memory:
+        address = ctypes.addressof(buffer := ctypes.c_char.from_buffer(memory))
+        codes = {
+            "stream_abort": npu.rt.stream_abort(stream),
+            "host_register": npu.rt.host_register(address, 4096, 0)[1],
+            "set_op_wait_timeout": npu.rt.set_op_wait_timeout(1),
+            "synchronize_event_with_timeout": npu.rt.synchronize_event_with_timeout(event, 1),
+            "launch_callback": npu.rt.launch_callback(id, 0, 0, stream),
+        }
+        del buffer
+    npu.emulator.shutdown()
+    assert {name for name, code in codes.items() if code == 207000} == refused
+    assert {name for name, code in codes.items() if code == 0} == codes.keys() - refused
+    assert set(kinds(npu)) == ({"unsupported-on-chip"} if refused else set())
 
 
 def freed_in_use(npu: Driver) -> list[int]:
