@@ -79,6 +79,7 @@ class Session(Uncopyable):
         self._lock = threading.Lock()
         self._state: State = "new"
         self._opened: Future[None] | None = None
+        self._forks = 0  # of this process, when the open began
         self._openers = 0  # those who wait for the open
         self._closed: Future[None] | None = None
         self._core: DeviceCore | None = None
@@ -182,7 +183,7 @@ class Session(Uncopyable):
     @property
     def ready(self) -> bool:
         """Whether a request made now would be taken."""
-        return self._state == "open" and self._core is not None and not self._core.forked
+        return self._state == "open" and not self._inherited
 
     @property
     def device(self) -> str:
@@ -278,24 +279,28 @@ class Session(Uncopyable):
         if getattr(self, "_state", "new") not in ("opening", "open"):
             return
         core = self._core
-        if core is None or not (core.forked or core.abandoned):
+        if not self._inherited and (core is None or not core.abandoned):
             text = f"{self!r} was never closed"
             self._begin_close(drain=False)  # first: warnings may be errors
             warnings.warn(text, ResourceWarning, source=self, stacklevel=2)
 
     def _begin_open(self) -> Future[None]:
+        self._check_fork()
         with self._lock:
             if self._state in ("closing", "closed"):
                 raise SessionClosed(f"{self!r} cannot be opened again; make a new one")
             self._openers += 1
             if self._opened is None:
                 self._state = "opening"
+                self._forks = process.forks()
                 self._opened = Future()
                 run_in_background("aioascend-open", self._open, self._opened)
             return self._opened
 
     def _end_open(self) -> None:
         """One of those who waited for the open goes on; the last one closes the session unless it was opened."""
+        if self._inherited:
+            return
         with self._lock:
             self._openers = max(0, self._openers - 1)
             opened = self._opened
@@ -310,12 +315,18 @@ class Session(Uncopyable):
             raise SessionClosed(f"{self!r} was closed while it was being opened")
 
     def _begin_close(self, *, drain: bool) -> Future[None]:
+        if self._inherited:
+            # Nothing that could be closed exists in a forked child; the lock may be held by a thread of the parent.
+            self._state = "closed"
+            done: Future[None] = Future()
+            done.set_result(None)
+            return done
         with self._lock:
             if self._closed is None:
                 opened = self._opened
                 self._closed = Future()
-                if opened is None or (self._core is not None and self._core.forked):
-                    self._state = "closed"  # nothing to do; in a forked child there is nothing that could be done
+                if opened is None:
+                    self._state = "closed"
                     self._closed.set_result(None)
                 else:
                     self._state = "closing"
@@ -390,12 +401,20 @@ class Session(Uncopyable):
     # -- small things -----------------------------------------------------------------------------------------------
 
     def _usable(self) -> Pipeline:
+        self._check_fork()
         pipeline = self._pipeline
-        if self._core is not None and self._core.forked:
-            process.check_fork(self._core)
         if pipeline is None or self._state not in ("open", "closing"):
             raise self._not_open()
         return pipeline
+
+    @property
+    def _inherited(self) -> bool:
+        """Whether this process was forked from the one that opened the session, or was opening it."""
+        return self._opened is not None and self._forks != process.forks()
+
+    def _check_fork(self) -> None:
+        if self._opened is not None:
+            process.check_forks(self._forks, f"{self._name} on {self.device}")
 
     def _any_pipeline(self) -> Pipeline:
         if self._pipeline is None:

@@ -1,6 +1,17 @@
 """The only door to ACL: backend choice, checked calls, constants and the error table."""
 
-from .backends import Backend, DeviceName, Kind, backend, install, npu_available, resolve, restore
+from .backends import Backend, DeviceName, Kind, backend, install, known, npu_available, resolve, restore
 from .calls import Driver
 
-__all__ = ["Backend", "DeviceName", "Driver", "Kind", "backend", "install", "npu_available", "resolve", "restore"]
+__all__ = [
+    "Backend",
+    "DeviceName",
+    "Driver",
+    "Kind",
+    "backend",
+    "install",
+    "known",
+    "npu_available",
+    "resolve",
+    "restore",
+]

@@ -89,6 +89,12 @@ def backend(kind: Kind) -> Backend:
         return found
 
 
+def known(kind: Kind) -> Backend | None:
+    """The backend of a kind if somebody has asked for it."""
+    with _lock:
+        return _backends.get(kind)
+
+
 def install(new: Backend) -> Backend | None:
     """Put `new` in the place of the backend of its kind and return the earlier one (for tests and for stub drivers)."""
     with _lock:
@@ -111,7 +117,7 @@ def _make_emulator() -> Backend:
 
     try:
         emulator = Emulator(Config.from_env())
-    except ValueError as error:
+    except (ValueError, TypeError, OverflowError, OSError) as error:
         raise InvalidInput(f"the emulator cannot be set up: {error}") from None
     return Backend("emulator", emulator.acl, emulator)
 

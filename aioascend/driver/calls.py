@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypedDict
 
+import numpy as np
+
 from ..errors import AclError, DeviceLost, ExecutionFailed, OutOfMemory
 from . import codes
 from .backends import Backend
@@ -86,6 +88,12 @@ class Driver:
         elif 507000 <= ret < 508000 and ret not in (STREAM_SYNC_TIMEOUT, EVENT_SYNC_TIMEOUT, *REPORT_TIMEOUT):
             kind = ExecutionFailed
         return kind(ret, info.name, info.meaning, call, self.device, detail)
+
+    def as_error(self, error: Exception, call: str) -> AclError:
+        """`error` itself, or for an exception that is not ours one that says where it came from."""
+        if isinstance(error, AclError):
+            return error
+        return self.error_with(codes.FAILURE, call, f"{type(error).__name__}: {error}")
 
     # -- process ----------------------------------------------------------------------------------------------------
 
@@ -364,13 +372,13 @@ class Driver:
             raise self.error(ret, f"acl.mdl.load_from_file({path!r})")
         return int(model)
 
-    def load_from_bytes(self, data: bytes) -> int:
-        """Load a model held in host memory. Slow."""
+    def load_from_bytes(self, data: bytes | bytearray | memoryview) -> int:
+        """Load a model held in host memory, which is not copied. Slow."""
         acl = self.acl
-        pointer = acl.util.bytes_to_ptr(data)
-        model, ret = acl.mdl.load_from_mem(pointer, len(data))
+        view = np.frombuffer(data, np.uint8)  # a plain address serves every kind of buffer (pyACL reference §13)
+        model, ret = acl.mdl.load_from_mem(view.ctypes.data, view.nbytes)
         if ret:
-            raise self.error(ret, f"acl.mdl.load_from_mem({len(data)} bytes)")
+            raise self.error(ret, f"acl.mdl.load_from_mem({view.nbytes} bytes)")
         return int(model)
 
     def unload(self, model: int) -> None:

@@ -185,7 +185,7 @@ def _compile(driver: Driver, source: ModelSource, options: ShapeOptions) -> Mode
     assert emulator is not None
     try:
         compiled = emulator.compile(
-            source.path if source.path is not None else source.data or b"",
+            source.path if source.path is not None else bytes(source.data or b""),
             shapes=options.shapes,
             examples=options.examples,
             output_shapes=options.output_shapes,

@@ -18,17 +18,20 @@ class ModelSource:
 
     name: str
     path: str | None
-    data: bytes | None
+    data: bytes | bytearray | memoryview | None
     is_om: bool
 
 
 def open_source(model: str | os.PathLike[str] | bytes | bytearray | memoryview) -> ModelSource:
     """Look at a model's first bytes; raises `ModelLoadError` for a file that is missing, empty or unreadable."""
     if isinstance(model, (bytes, bytearray, memoryview)):
-        data = bytes(model)
-        if not data:
+        if not len(model):
             raise ModelLoadError("the model's bytes are empty; wanted an .om or .onnx model")
-        return ModelSource(f"<{len(data)} bytes>", None, data, data.startswith(_OM_MAGIC))
+        view = memoryview(model)
+        if not view.contiguous:
+            raise InvalidInput("model: wanted contiguous bytes, given a memoryview with steps")
+        is_om = bytes(view.cast("B")[: len(_OM_MAGIC)]) == _OM_MAGIC
+        return ModelSource(f"<{view.nbytes} bytes>", None, model, is_om)
     try:
         path = os.fspath(model)
     except TypeError:

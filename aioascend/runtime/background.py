@@ -28,18 +28,28 @@ def run_in_background(name: str, function: Callable[[], T], outcome: Future[T]) 
 
     def run() -> None:
         try:
-            result = calls.pop()()  # no reference is left when the waiter goes on: it may want to drop what this used
+            call = calls.pop()
+        except IndexError:
+            return  # the start was interrupted, and whoever wanted it has been told that it did not happen
+        try:
+            result = call()
+            del call  # no reference is left when the waiter goes on: it may want to drop what this used
         except BaseException as error:
             outcome.set_exception(error)
         else:
             outcome.set_result(result)
 
-    thread = threading.Thread(target=run, name=name, daemon=True)
     try:
-        thread.start()
+        threading.Thread(target=run, name=name, daemon=True).start()
     except BaseException as error:
-        if thread.ident is None:
-            outcome.set_exception(error)  # it never ran
+        # The thread may run or not, and nothing tells: whoever takes the call first decides.
+        if calls:
+            try:
+                calls.pop()
+            except IndexError:
+                pass
+            else:
+                outcome.set_exception(error)
         raise
 
 

@@ -26,7 +26,6 @@ logger = logging.getLogger("aioascend.runtime")
 
 _REPORT_MS = 100  # how long one process_report waits: the delay of a stop nobody announces
 _EVENT_MS = 1000
-_FAILURE = 500001
 _PATIENCE = 4  # failing reports in a row before those who wait for one are told
 _JOIN_S = 5.0
 
@@ -129,7 +128,7 @@ class _Callbacks:
                 if failures == 1:
                     logger.warning("reports of %s fail: %s", self._driver.device, error)
                 if failures % _PATIENCE == 0:
-                    self._lost(_as_acl_error(self._driver, error))
+                    self._lost(self._driver.as_error(error, "acl.rt.process_report"))
                 self._stopping.wait(min(0.01 * 2**failures, 1.0))
 
 
@@ -164,7 +163,7 @@ class _EventWaiter:
         self._driver = driver
         self._context = context
         self._deliver = deliver
-        self._armed: queue.SimpleQueue[tuple[int, int, int] | None] = queue.SimpleQueue()
+        self._armed: queue.SimpleQueue[tuple[int, int] | None] = queue.SimpleQueue()
         self._idle_events: list[int] = []
         self._abandoned = False
         self._thread = start_thread(f"aioascend-events-{driver.device}", self._enter, self._run)
@@ -178,10 +177,10 @@ class _EventWaiter:
         )
         try:
             driver.record_event(event, stream)
-        except AclError:
-            driver.destroy_event(event)
+        except Exception:
+            _quiet_destroy(driver, event)
             raise
-        self._armed.put((event, token, stream))
+        self._armed.put((event, token))
 
     def stop(self) -> None:
         self._armed.put(None)
@@ -200,8 +199,8 @@ class _EventWaiter:
         driver = self._driver
         try:
             while (armed := self._armed.get()) is not None:
-                event, token, stream = armed
-                error = self._wait(event, stream)
+                event, token = armed
+                error = self._wait(event)
                 if self._abandoned:
                     return
                 if driver.has_ex_events:
@@ -212,19 +211,14 @@ class _EventWaiter:
         except Exception:
             logger.exception("the event thread of %s ends", driver.device)
 
-    def _wait(self, event: int, stream: int) -> AclError | None:
-        """Wait for an event; if that fails, for the whole stream: its work must be over before memory is reused."""
-        driver = self._driver
+    def _wait(self, event: int) -> AclError | None:
+        """Wait for an event; what that fails with goes to whoever waits for the point."""
         try:
-            while not driver.synchronize_event(event, _EVENT_MS):
+            while not self._driver.synchronize_event(event, _EVENT_MS):
                 if self._abandoned:
                     return None
-        except AclError as error:
-            try:
-                driver.synchronize_stream(stream)
-            except AclError as failure:
-                return failure
-            return error
+        except Exception as error:
+            return self._driver.as_error(error, "acl.rt.synchronize_event")
         return None
 
 
@@ -234,9 +228,3 @@ def _quiet_destroy(driver: Driver, event: int) -> None:
         driver.destroy_event(event)
     except AclError as error:
         logger.warning("%s", error)
-
-
-def _as_acl_error(driver: Driver, error: Exception) -> AclError:
-    if isinstance(error, AclError):
-        return error
-    return driver.error_with(_FAILURE, "acl.rt.process_report", f"{type(error).__name__}: {error}")

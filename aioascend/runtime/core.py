@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import ExitStack
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ from ..driver import Backend, DeviceName, Driver
 from ..errors import AclError, AioascendError, SessionClosed, StaleLease
 from .completion import Completion, make_completion
 from .device_loop import DeviceLoop
+from .worker import Worker
 
 __all__ = ["DeviceCore", "Then", "quietly"]
 
@@ -48,11 +49,11 @@ class DeviceCore:
         self.driver = Driver(backend, self.name)
         self.generation = 0
         self.context = 0
-        self.forked = False
+        self._fork_error: Callable[[], AioascendError] | None = None
         self.abandoned = False
         self._index = name.index
-        self._control = ThreadPoolExecutor(1, thread_name_prefix=f"aioascend-control-{self.name}")
-        self._copier = ThreadPoolExecutor(1, thread_name_prefix=f"aioascend-copy-{self.name}")
+        self._control = Worker(f"aioascend-control-{self.name}")
+        self._copier = Worker(f"aioascend-copy-{self.name}")
         self._device = DeviceLoop(f"aioascend-device-{self.name}", lambda: self.driver.set_context(self.context))
         self.post = self._device.post
         self.settle = self._device.settle
@@ -70,6 +71,8 @@ class DeviceCore:
 
     def control(self, function: Callable[..., T], *args: Any) -> Future[T]:
         """Run `function` on the control thread, one after the other; from any thread."""
+        if self._fork_error is not None:
+            raise self._fork_error()
         try:
             return self._control.submit(function, *args)
         except RuntimeError:
@@ -104,12 +107,12 @@ class DeviceCore:
     def stop(self) -> None:
         """Close what `start` opened, in reverse order; control thread, when nobody uses the device any more."""
         self._stack.close()
-        self._copier.shutdown(wait=True)
+        self._copier.stop()
 
     def join(self) -> None:
         """End the control thread; from any other thread, after `stop` (or a failed `start`)."""
-        self._control.shutdown(wait=True)
-        self._copier.shutdown(wait=True)
+        self._control.stop()
+        self._copier.stop()
 
     def abandon(self) -> None:
         """Interpreter exit: let the threads end without another ACL call."""
@@ -143,14 +146,15 @@ class DeviceCore:
         """Call `then` on the device thread when `stream` has done what was queued so far; device thread.
 
         A completion carries no status (pyACL reference §22): `then` asks the streams. It is given an error when the
-        completion itself failed; then the stream is empty, or takes no more work.
+        completion itself failed: the point may not have been reached, and the stream has to be synchronised, by the one
+        who can give the status that this takes to everybody it may concern.
         """
         assert self._completion is not None
         token = next(self._next_token)
         self._armed[token] = (stream, then)
         try:
             self._completion.arm(stream, token)
-        except AclError:
+        except BaseException:
             del self._armed[token]
             raise
 
@@ -169,15 +173,13 @@ class DeviceCore:
             armed[1](error)
 
     def _lost(self, error: AclError) -> None:
-        # On the report thread: reports do not come. Whoever waits for one is told once its stream is empty.
-        try:
-            self.control(self._empty_streams, error)
-        except SessionClosed:
-            pass
-
-    def _empty_streams(self, error: AclError) -> None:
-        armed = list(self._armed.items())
-        for stream in {stream for _, (stream, _) in armed}:
-            quietly(self.driver.synchronize_stream, stream)
-        for token, _ in armed:
+        # On the report thread: reports do not come.
+        for token in list(self._armed):
             self._deliver(token, error)
+
+    # -- forking ----------------------------------------------------------------------------------------------------
+
+    def mark_forked(self, error: Callable[[], AioascendError]) -> None:
+        """In a forked child: nothing of this exists here; whoever asks for it gets `error`."""
+        self._fork_error = error
+        self._device.forked(error)

@@ -7,6 +7,7 @@ import operator
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -38,7 +39,8 @@ class Device(Uncopyable):
         self._asked = name
         self._core: DeviceCore | None = None
         self._handles: dict[Handle, None] = {}  # in the order in which they were made
-        self._opening = False
+        self._opening: Future[DeviceCore] | None = None
+        self._forks = 0  # of this process, when the open began
         self._closed: Future[None] | None = None
 
     @property
@@ -53,42 +55,34 @@ class Device(Uncopyable):
 
     async def open(self) -> None:
         """Open the device; raises `BackendUnavailable`, `InvalidInput`, `AclError`."""
-        if self._opening or self._closed is not None:
+        if self._opening is not None or self._closed is not None:
             raise SessionClosed(f"{self!r}: a device object is opened once")
-        self._opening = True
-        opening = in_background("aioascend-open", self._open)
+        self._forks = process.forks()
+        self._opening = in_background("aioascend-open", partial(_open, self._asked))
         try:
-            self._core = await wait_for(opening)
+            self._core = await wait_for(self._opening)
         except BaseException:
-            opening.add_done_callback(_close_what_was_opened)
+            self._begin_close()
             raise
-
-    def _open(self) -> DeviceCore:
-        names = driver.resolve(self._asked)
-        if len(names) != 1:
-            raise InvalidInput(f"{self._asked!r} means {len(names)} devices; name one")
-        core, started = process.acquire(names[0])
-        try:
-            started.result()
-        except BaseException:
-            process.leave(core)
-            raise
-        return core
+        if self._closed is not None:
+            raise SessionClosed(f"{self!r} was closed while it was being opened")
 
     async def aclose(self) -> None:
         """Release everything that was made through it, then leave the device; safe to call again."""
-        core = self._core
-        if core is None or core.forked:
-            return
-        if self._closed is None:
-            self._closed = in_background("aioascend-close", lambda: self._close(core))
-        await wait_for(self._closed)
+        if self._opening is not None and not self._inherited:
+            await wait_for(self._begin_close())
 
-    def _close(self, core: DeviceCore) -> None:
-        while self._handles:
-            handle, _ = self._handles.popitem()
-            core.control(quietly, handle.release_blocking).result()
-        process.leave(core)
+    def _begin_close(self) -> Future[None]:
+        opening = self._opening
+        assert opening is not None
+        if self._closed is None:
+            self._closed = in_background("aioascend-close", partial(_close, opening, self._handles))
+        return self._closed
+
+    @property
+    def _inherited(self) -> bool:
+        """Whether this process was forked from the one that opened the device."""
+        return self._opening is not None and self._forks != process.forks()
 
     async def __aenter__(self) -> Device:
         await self.open()
@@ -146,17 +140,18 @@ class Device(Uncopyable):
 
     def _open_core(self) -> DeviceCore:
         core = self._core
+        if self._opening is not None:
+            process.check_forks(self._forks, self.name)
         if core is None or self._closed is not None:
             raise SessionClosed(f"{self!r} is not open: use `async with`, or await device.open() first")
-        process.check_fork(core)
         return core
 
     def __del__(self) -> None:
         core = getattr(self, "_core", None)
-        if core is None or self._closed is not None or core.forked or core.abandoned:
+        if core is None or core.abandoned or self._closed is not None or self._inherited:
             return
         text = f"{self!r} was never closed"
-        self._closed = in_background("aioascend-close", lambda: self._close(core))
+        self._begin_close()  # first: warnings may be errors
         warnings.warn(text, ResourceWarning, source=self, stacklevel=2)
 
     def __repr__(self) -> str:
@@ -164,6 +159,26 @@ class Device(Uncopyable):
         return f"<aioascend.Device {self.name}: {state}>"
 
 
-def _close_what_was_opened(opening: Future[DeviceCore]) -> None:
-    if opening.exception() is None:
-        in_background("aioascend-close", lambda: process.leave(opening.result()))
+def _open(asked: str) -> DeviceCore:
+    """Open the device; in a thread of its own."""
+    names = driver.resolve(asked)
+    if len(names) != 1:
+        raise InvalidInput(f"{asked!r} means {len(names)} devices; name one")
+    core, started = process.acquire(names[0])
+    try:
+        started.result()
+    except BaseException:
+        process.leave(core)
+        raise
+    return core
+
+
+def _close(opening: Future[DeviceCore], handles: dict[Handle, None]) -> None:
+    """Release the handles in reverse order and leave the device; in a thread of its own."""
+    if opening.exception() is not None:
+        return  # nothing was left behind
+    core = opening.result()
+    while handles:
+        handle, _ = handles.popitem()
+        core.control(quietly, handle.release_blocking).result()
+    process.leave(core)

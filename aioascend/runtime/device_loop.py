@@ -14,7 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from ..errors import SessionClosed
+from ..errors import AioascendError, SessionClosed
 from .background import start_thread
 from .ports import Port
 
@@ -39,6 +39,7 @@ class DeviceLoop:
         self._lock = threading.RLock()
         self._closed = True
         self._abandoned = False
+        self._forked: Callable[[], AioascendError] | None = None
         self._armed = False
         self._inbox: deque[tuple[Callable[[Any], None], Any]] = deque()
         self._settlers: dict[Callable[[], None], None] = {}
@@ -66,11 +67,17 @@ class DeviceLoop:
                 return
             thread.join(1.0)
 
+    def forked(self, error: Callable[[], AioascendError]) -> None:
+        """In a forked child, where the thread does not exist: refuse everything with `error`."""
+        self._forked = error
+
     def post(self, function: Callable[[Any], None], argument: Any) -> None:
         """Run ``function(argument)`` on the thread soon, in the order of the posts; from any thread.
 
-        What was posted runs: after the thread's end a post raises `SessionClosed`.
+        What was posted runs: after the thread's end a post raises `SessionClosed`, in a forked child `ForkedProcess`.
         """
+        if self._forked is not None:
+            raise self._forked()  # before the lock, which another thread of the parent may have held
         with self._lock:
             if self._closed:
                 raise SessionClosed(f"{self._name} is closed")

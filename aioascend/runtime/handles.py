@@ -71,12 +71,23 @@ class Point:
         self._core.arm(self._stream, self._reached)
 
     def _reached(self, error: AclError | None) -> None:
-        self._error = error
+        if error is not None:
+            # The point may not have been reached: only the control thread may wait for the stream.
+            self._error = error
+            self._core.control(self._synchronize)
+            return
         try:
             self._core.driver.stream_query(self._stream)
         except AclError as failure:
             self._error = failure
         self._signal.set(self._core.touch)
+
+    def _synchronize(self) -> None:
+        try:
+            self._core.driver.synchronize_stream(self._stream)
+        except AclError as failure:
+            self._error = failure
+        self._signal.set(lambda port: port.wake())
 
     async def wait(self, *, status: bool = True) -> None:
         """Wait until the stream is here; with `status`, raise what a task before it failed with."""

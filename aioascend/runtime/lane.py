@@ -11,8 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from ..driver import codes
-from ..errors import AclError
+from ..errors import AclError, ExecutionFailed
 from ..memory.blocks import DeviceBlock
 from ..memory.layout import Layout, plan
 from ..model import LoadedModel
@@ -63,7 +62,8 @@ class Lane:
         self._running: deque[Place] = deque()  # in the order of launch, which is the order of every stream
         self._done: list[Place] = []
         self._suspects: deque[Place] = deque()
-        self.repeating = False  # runs are being repeated alone: nothing may be launched beside them
+        self._repeating = False
+        self._draining = 0  # synchronisations under way on the control thread
         self.repeated = 0
         self.settle: Callable[[], None] = lambda: None  # set by the pipeline: what follows a burst of completions
         inputs, outputs = plan(signature.input_nbytes), plan(signature.output_nbytes)
@@ -107,9 +107,9 @@ class Lane:
             driver.record_event(place.copied_in, self._h2d)
             driver.stream_wait_event(self._compute, place.copied_in)
             self._queue_run(place)
-        except AclError as error:
-            place.error = error
-            self._wait_for_queued(place)
+        except Exception as error:
+            place.error = driver.as_error(error, "a launch")
+            self._drain(place)
 
     def _queue_run(self, place: Place) -> None:
         """Queue the run of a place whose inputs are, or will be, on the device, and the way out of its outputs."""
@@ -134,30 +134,41 @@ class Lane:
         place.computed = fresh
         driver.destroy_event(old)
 
-    def _wait_for_queued(self, place: Place) -> None:
-        """After a failed launch: have the place come back when the streams have passed what was queued for it."""
-        driver = self._driver
-        try:
-            driver.record_event(place.copied_in, self._h2d)
-            driver.stream_wait_event(self._compute, place.copied_in)
-            driver.record_event(place.computed, self._compute)
-            driver.stream_wait_event(self._d2h, place.computed)
-            self._core.arm(self._d2h, place.finished)
-        except AclError:
-            # The device takes no more work: only the control thread may wait for the streams now.
-            self._core.control(self._drain_and_finish, place)
+    def _drain(self, place: Place) -> None:
+        """Have the control thread wait for the streams: what was queued for `place` may still be under way.
 
-    def _drain_and_finish(self, place: Place) -> None:
+        Synchronising takes the status of whatever failed there, once. Until that status is back here nothing is
+        confirmed and nothing launched, and then it goes to everybody it may belong to.
+        """
+        self._draining += 1
+        self._core.control(self._synchronize, place)
+
+    def _synchronize(self, place: Place) -> None:
+        failures = []
         for stream in (self._h2d, self._compute, self._d2h):
-            quietly(self._driver.synchronize_stream, stream)
-        self._core.post(place.finished, None)
+            try:
+                self._driver.synchronize_stream(stream)
+            except Exception as error:
+                failures.append(self._driver.as_error(error, "acl.rt.synchronize_stream"))
+        self._core.post(self._synchronized, (place, failures))
+
+    def _synchronized(self, result: tuple[Place, list[AclError]]) -> None:
+        place, failures = result
+        self._draining -= 1
+        for error in failures:
+            blamed = [other for other in (*self._done, *self._running) if other.error is None]
+            for other in blamed:
+                other.error = _shared(error, len(blamed))
+        self.finished(place, None)
 
     # -- completion -------------------------------------------------------------------------------------------------
 
     def finished(self, place: Place, error: AclError | None) -> None:
-        """The way of a place is over; what it is worth is asked once a burst, in `confirm`."""
-        if error is not None and place.error is None:
-            place.error = error
+        """The way of a place is over, or with an error may be; what it is worth is asked once a burst, in `confirm`."""
+        if error is not None:
+            place.error = place.error or error
+            self._drain(place)
+            return
         self._running.remove(place)  # the first in all but odd cases
         self._done.append(place)
         self._core.settle(self.settle)
@@ -170,14 +181,14 @@ class Lane:
         from the inputs that its place still holds on the device, so that each request gets its own outcome. Any other
         failure is given to every request that it may belong to.
         """
+        if self._draining or not self._done:
+            return []
         done, self._done = self._done, []
-        if not done:
-            return done
         for stage, stream in enumerate((self._h2d, self._compute, self._d2h)):
             try:
                 self._driver.stream_query(stream)
-            except AclError as error:
-                self._blame(error, done, stage)
+            except Exception as error:
+                self._blame(self._driver.as_error(error, "acl.rt.stream_query"), done, stage)
         known = []
         for place in done:
             if place.suspect and place.error is None and place.request is not None and not place.request.abandoned:
@@ -186,9 +197,14 @@ class Lane:
                 known.append(place)
         if self._suspects and not self._running:
             self._repeat(self._suspects.popleft())
-        elif self.repeating and not self._running:
-            self.repeating = False
+        elif not self._running:
+            self._repeating = False
         return known
+
+    @property
+    def held(self) -> bool:
+        """Whether nothing may be launched: runs are being repeated alone, or the streams are being synchronised."""
+        return self._repeating or self._draining > 0
 
     def _repeat(self, place: Place) -> None:
         place.suspect = False
@@ -198,9 +214,9 @@ class Lane:
             if not self._driver.has_ex_events:
                 self._renew_events(place)
             self._queue_run(place)
-        except AclError as error:
-            place.error = error
-            self._wait_for_queued(place)
+        except Exception as error:
+            place.error = self._driver.as_error(error, "a repeated launch")
+            self._drain(place)
 
     def _blame(self, error: AclError, done: list[Place], stage: int) -> None:
         blamed = [place for place in done if place.error is None]
@@ -209,10 +225,10 @@ class Lane:
                 blamed.append(place)
             if not self._passed(place, stage):
                 break  # later ones had not begun this stage when the failure was seen
-        repeatable = stage == _COMPUTE and error.code == codes.MODEL_EXECUTE and len(blamed) > 1
+        repeatable = stage == _COMPUTE and isinstance(error, ExecutionFailed) and len(blamed) > 1
         for place in blamed:
             if repeatable:
-                place.suspect = self.repeating = True
+                place.suspect = self._repeating = True
             else:
                 place.error = _shared(error, len(blamed))
 
@@ -221,14 +237,14 @@ class Lane:
             return True  # nothing tells: take it that it has
         try:
             return self._driver.event_recorded(place.copied_in if stage == _COPY_IN else place.computed)
-        except AclError:
+        except Exception:
             return True
 
     def input_read(self, place: Place) -> bool:
         """Whether the device has read the pinned inputs of a running place."""
         try:
             return self._driver.event_recorded(place.copied_in)
-        except AclError:
+        except Exception:
             return False  # its end will tell
 
     def running_places(self) -> deque[Place]:

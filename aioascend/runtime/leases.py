@@ -11,7 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
-from ..errors import AioascendError, SessionClosed
+from ..errors import AioascendError, ForkedProcess, SessionClosed
 from ..memory.layout import Layout
 from ..model import TensorSpec
 from .buffers import InputBuffer
@@ -69,8 +69,8 @@ class LeasePool:
     def _post(self, function: Callable[[Lease], None], lease: Lease) -> None:
         try:
             self._core.post(function, lease)
-        except SessionClosed:
-            pass  # the buffers went with the session
+        except (SessionClosed, ForkedProcess):
+            pass  # the buffers went with the session, or are the parent's
 
     # -- device thread ----------------------------------------------------------------------------------------------
 
@@ -98,6 +98,11 @@ class LeasePool:
                 self._room += 1
                 lease.error = error
                 lease.granted.set(self._core.touch)
+                while self._queue:  # one of those who wait may have more luck, or is told too
+                    waiting = self._queue.popleft()
+                    if not waiting.abandoned:
+                        self._ask(waiting)
+                        break
 
             self._core.post(failed, None)
             return

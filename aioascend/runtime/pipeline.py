@@ -13,7 +13,7 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from ..errors import AioascendError, Overloaded, SessionClosed
+from ..errors import AioascendError, ForkedProcess, Overloaded, SessionClosed
 from ..memory.copying import copy_array
 from ..memory.layout import plan
 from ..model import LoadedModel, Outputs
@@ -91,7 +91,7 @@ class Pipeline:
             request.taken.set(lambda port: port.wake())
         try:
             self._core.post(self._withdraw, request)
-        except SessionClosed:
+        except (SessionClosed, ForkedProcess):
             pass
 
     # -- the queue --------------------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ class Pipeline:
         for index, lane in enumerate(self._lanes):
             for place in lane.confirm():
                 self._conclude(index, place)
-            self.admission.hold(index, lane.repeating)
+            self.admission.hold(index, lane.held)
         admission = self.admission
         if admission.waiting:
             self._reclaim_inputs()

@@ -8,13 +8,14 @@ import os
 import threading
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from ..driver import Backend, DeviceName, Driver, backend, restore
+from ..driver import Backend, DeviceName, Driver, backend, known, restore
 from ..errors import AioascendError, ForkedProcess
 from .core import DeviceCore
 
-__all__ = ["acquire", "leave", "open_devices", "shutdown"]
+__all__ = ["acquire", "check_forks", "forks", "leave", "open_devices", "shutdown"]
 
 _FORKED = (
     "this process was forked from one that had opened {what}: device state and threads do not exist in a forked "
@@ -34,6 +35,7 @@ _lock = threading.RLock()
 _uses: dict[DeviceName, _Use] = {}
 _former: list[_Use] = []  # uses that a new one has replaced, until their last user leaves
 _initialised: dict[int, tuple[Any, bool]] = {}  # id of the acl module -> the module, whether we initialised it
+_forks = 0
 _npu_parent = False  # an ancestor had initialised pyACL before it forked
 
 
@@ -44,7 +46,7 @@ def acquire(name: DeviceName) -> tuple[DeviceCore, Future[None]]:
     `acquire` is undone by one `leave`, a failed one too.
     """
     if _npu_parent and name.kind == "npu":
-        raise ForkedProcess(_FORKED.format(what="the NPU"))
+        raise _forked_error("the NPU")
     found: Backend = backend(name.kind)
     with _lock:
         use = _uses.get(name)
@@ -118,32 +120,47 @@ def shutdown() -> None:
             Driver(Backend("npu", acl), "this process").finalize()
 
 
+def _forked_error(what: str) -> ForkedProcess:
+    return ForkedProcess(_FORKED.format(what=what))
+
+
+def forks() -> int:
+    """How often the line of processes that led to this one was forked: differs from the parent's number."""
+    return _forks
+
+
+def check_forks(then: int, what: str) -> None:
+    """Raise `ForkedProcess` if this process was forked since `forks` said `then`."""
+    if then != _forks:
+        raise _forked_error(what)
+
+
 def _before_exit() -> None:
     for core in open_devices():
         core.abandon()
 
 
 def _in_forked_child() -> None:
-    global _lock, _npu_parent
+    global _lock, _npu_parent, _forks
+    _forks += 1
     _lock = threading.RLock()  # another thread of the parent may have held it
     for use in (*_uses.values(), *_former):
-        use.core.forked = True
+        use.core.mark_forked(partial(_forked_error, use.core.name))
         _npu_parent = _npu_parent or use.core.driver.backend.kind == "npu"
-        emulator = use.core.driver.backend.emulator
-        if emulator is not None:
-            # Its threads did not survive: the child makes an emulator of its own, and must never run the destructors of
-            # the inherited one, which wait for threads (ONNX Runtime ends the process there).
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(emulator))
+        _keep_for_ever(use.core.driver.backend)
     _uses.clear()
     _former.clear()
     _initialised.clear()
-    restore("emulator", None)
+    inherited = known("emulator")
+    if inherited is not None:
+        _keep_for_ever(inherited)
+    restore("emulator", None)  # the child makes an emulator of its own: the threads of this one did not survive
 
 
-def check_fork(core: DeviceCore) -> None:
-    """Raise `ForkedProcess` for a device that the parent of this process opened."""
-    if core.forked:
-        raise ForkedProcess(_FORKED.format(what=core.name))
+def _keep_for_ever(found: Backend) -> None:
+    # The destructors of an inherited emulator wait for threads that do not exist (ONNX Runtime ends the process there).
+    if found.emulator is not None:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(found.emulator))
 
 
 os.register_at_fork(after_in_child=_in_forked_child)

@@ -149,6 +149,16 @@ async def test_a_device_is_opened_once_and_forgets_what_was_released() -> None:
     await device.aclose()
 
 
+async def test_a_device_closed_while_it_opens_says_so_and_stays_closed() -> None:
+    device = aioascend.Device("emulator:0")
+    opening = asyncio.create_task(device.open())
+    await asyncio.sleep(0)
+    await device.aclose()
+    with pytest.raises(aioascend.SessionClosed, match="was closed while it was being opened"):
+        await opening
+    assert not aioascend.runtime.process.open_devices()
+
+
 async def test_a_device_that_is_dropped_warns_and_closes_itself() -> None:
     device = aioascend.Device("emulator:0")
     await device.open()

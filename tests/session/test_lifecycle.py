@@ -346,7 +346,7 @@ def test_a_session_of_the_parent_is_refused_in_a_forked_child_and_unharmed_in_th
     """)
     assert done.stderr == ""
     refused, own, parent = done.stdout.splitlines()
-    assert refused.startswith("refused: this process was forked from one that had opened emulator:0")
+    assert refused.startswith("refused: this process was forked from one that had opened <80 bytes> on emulator:0")
     assert (own, parent) == ("6.0", "7 2.0")
 
 
@@ -360,6 +360,50 @@ def test_leaving_the_block_of_an_inherited_session_in_a_forked_child_does_not_ha
                 session.close_sync()
     """)
     assert (done.stdout, done.stderr, done.returncode) == ("0 2.0\n", "", 0)
+
+
+def test_threads_that_outlive_the_main_thread_go_on_using_a_session() -> None:
+    for size in (4, 2_000_000):
+        done = run_script(f"""
+            from onnx import TensorProto
+            session = aioascend.Session(kit.identity(TensorProto.FLOAT, ({size},)), devices="emulator:0")
+            session.open_sync()
+            main = threading.current_thread()
+            x = np.ones({size}, np.float32)
+            def work():
+                session.infer_sync(x)
+                main.join()
+                for _ in range(3):
+                    session.infer_sync(x)
+                session.close_sync()
+                print("done")
+            threading.Thread(target=work).start()
+        """)
+        assert (done.stdout, done.stderr, done.returncode) == ("done\n", "", 0)
+
+
+def test_a_child_forked_while_a_session_opens_is_refused_and_does_not_hang() -> None:
+    for delay in (0, 0.01, 0.1):
+        done = run_script(f"""
+            import time
+            session = aioascend.Session(kit.add(1), devices="emulator:0")
+            opener = threading.Thread(target=session.open_sync)
+            opener.start()
+            time.sleep({delay})
+            child = os.fork()
+            if child == 0:
+                try:
+                    session.open_sync()
+                except aioascend.ForkedProcess as error:
+                    print("refused", flush=True)
+                session.close_sync()
+                os._exit(5)
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            opener.join()
+            print(session.infer_sync(ONES)[0][0])
+            session.close_sync()
+        """)
+        assert (done.stdout, done.stderr, done.returncode) == ("refused\n5\n2.0\n", "", 0)
 
 
 def test_forks_while_another_thread_opens_do_not_hang() -> None:

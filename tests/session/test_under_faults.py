@@ -332,3 +332,144 @@ async def test_what_stands_for_something_on_a_device_cannot_be_copied(copied: Ca
             with pytest.raises(TypeError, match="cannot be copied or pickled"):
                 copied(thing)
         assert (await ticket)[0][0] == 1
+
+
+def wrap(emulator: Emulator, name: str, around: Callable[[Callable[..., Any], tuple[Any, ...]], Any]) -> None:
+    """Let calls of ``acl.rt.<name>`` (or ``acl.mdl.<name>``) go through `around`."""
+    module = emulator.acl.mdl if hasattr(emulator.acl.mdl, name) else emulator.acl.rt
+    call = getattr(module, name)
+    setattr(module, name, lambda *args: around(call, args))
+
+
+async def test_a_failed_launch_beside_a_failed_run_never_hands_out_earlier_bytes(emulator: Emulator) -> None:
+    """Waiting for the streams after a failed launch takes the status of the other's run: it must get there."""
+    counting, count = False, 0
+
+    def record(call: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        nonlocal count
+        count += counting
+        return 507899 if counting and count in (3, 4) else call(*args)
+
+    wrap(emulator, "record_event", record)
+    for _ in range(10):
+        async with aioascend.Session(kit.out_of_bounds()) as session:
+            for index in (0, 1, 2, 3):
+                await session.infer(np.array([index]))
+            counting, count = True, 0
+            failed, other = await asyncio.gather(
+                session.infer(np.array([99])), session.infer(np.array([1])), return_exceptions=True
+            )
+            counting = False
+            assert isinstance(failed, aioascend.ExecutionFailed)
+            assert isinstance(other, aioascend.AclError)
+            assert (await session.infer(np.array([2])))[0].tolist() == [12]
+
+
+@pytest.mark.parametrize("nth", range(1, 7))
+async def test_a_failed_wait_beside_a_failed_copy_never_hands_out_earlier_bytes(
+    emulator: Emulator, nth: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIOASCEND_COMPLETION", "event")
+    fail_next = False
+
+    def wait(call: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        nonlocal fail_next
+        if fail_next:
+            fail_next = False
+            return 507000
+        return call(*args)
+
+    wrap(emulator, "synchronize_event_with_timeout", wait)
+    async with aioascend.Session(kit.add(1)) as session:
+        for value in range(4):
+            await session.infer(np.full(4, value + 50, np.float32))
+        fail_next = True
+        emulator.faults.fail_task("copy", 507015, nth=nth)
+        results = await asyncio.gather(
+            *(session.infer(np.full(4, i, np.float32)) for i in range(3)), return_exceptions=True
+        )
+        for i, result in enumerate(results):
+            if not isinstance(result, BaseException):
+                assert result[0].tolist() == [i + 1] * 4
+        assert any(isinstance(result, aioascend.AclError) for result in results)
+        assert (await session.infer(np.zeros(4, np.float32)))[0][0] == 1
+
+
+@pytest.mark.parametrize("way", ["callback", "event"])
+@pytest.mark.parametrize(
+    "function",
+    ["memcpy_async", "record_event", "stream_wait_event", "execute_async", "launch_callback", "stream_query",
+     "synchronize_event_with_timeout", "process_report", "malloc_host"],
+)  # fmt: skip
+async def test_a_foreign_exception_out_of_a_call_becomes_an_error_of_ours_and_hangs_nobody(
+    emulator: Emulator, function: str, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIOASCEND_COMPLETION", way)
+    raising = 0
+
+    def call_or_raise(call: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        nonlocal raising
+        raising -= 1
+        if raising == 0:
+            raise SystemError("returned a result with an exception set")
+        return call(*args)
+
+    wrap(emulator, function, call_or_raise)
+
+    async def pinned(session: aioascend.Session) -> aioascend.Outputs:
+        async with session.request() as request:
+            request.inputs["x"][:] = 3
+            return await request.run()
+
+    async with aioascend.Session(kit.add(1)) as session:
+        raising = 2
+        with anyio.fail_after(30):
+            results = await asyncio.gather(
+                *(session.infer(np.full(4, i, np.float32)) for i in range(6)),
+                *(pinned(session) for _ in range(3)),
+                return_exceptions=True,
+            )
+            for expected, result in zip((*range(1, 7), 4, 4, 4), results, strict=True):
+                if isinstance(result, BaseException):
+                    assert isinstance(result, aioascend.AioascendError)
+                else:
+                    assert result[0].tolist() == [expected] * 4
+            assert (await session.infer(np.zeros(4, np.float32)))[0][0] == 1
+
+
+async def test_those_who_wait_for_pinned_memory_are_served_or_told_when_it_runs_out(emulator: Emulator) -> None:
+    failures = 0
+
+    def malloc_host(call: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        nonlocal failures
+        failures -= 1
+        return (0, 207001) if failures >= 0 else call(*args)
+
+    wrap(emulator, "malloc_host", malloc_host)
+
+    async def one(session: aioascend.Session) -> float:
+        async with session.request() as request:
+            request.inputs["x"][:] = 3
+            return float((await request.run())[0][0])
+
+    async with aioascend.Session(kit.add(1), depth=3) as session:
+        failures = 3
+        with anyio.fail_after(20):
+            results = await asyncio.gather(*(one(session) for _ in range(6)), return_exceptions=True)
+            assert [type(result) for result in results].count(aioascend.OutOfMemory) == 3
+            assert results.count(4.0) == 3
+            assert await one(session) == 4
+
+
+async def test_any_code_of_a_failed_run_is_told_to_its_own_request(emulator: Emulator) -> None:
+    async with aioascend.Session(kit.add(1)) as session:
+        for nth in (1, 2, 3, 5):
+            emulator.faults.fail_task("execute", 507015, nth=nth)
+            results = await asyncio.gather(
+                *(session.infer(np.full(4, i, np.float32)) for i in range(8)), return_exceptions=True
+            )
+            for i, result in enumerate(results):
+                if not isinstance(result, BaseException):
+                    assert result[0].tolist() == [i + 1] * 4
+            # The fault was injected once, so that a repeated run may even succeed; neighbours never fail.
+            assert sum(isinstance(result, BaseException) for result in results) <= 1

@@ -1,0 +1,64 @@
+"""One thread that runs calls one after the other.
+
+Not a `ThreadPoolExecutor`: those refuse work as soon as the main thread has ended, while other threads of the program
+may still be using a session.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+__all__ = ["Worker"]
+
+T = TypeVar("T")
+
+
+class Worker:
+    """A worker named `name`; its thread starts with the first call."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._stopped = False
+
+    def submit(self, function: Callable[..., T], *args: Any) -> Future[T]:
+        """Run ``function(*args)`` after what was submitted before; raises `RuntimeError` when it was stopped."""
+        outcome: Future[T] = Future()
+        outcome.set_running_or_notify_cancel()
+
+        def call() -> None:
+            try:
+                result = function(*args)
+            except BaseException as error:
+                outcome.set_exception(error)
+            else:
+                outcome.set_result(result)
+
+        with self._lock:
+            if self._stopped:
+                raise RuntimeError(f"{self._name} was stopped")
+            self._calls.put(call)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+        return outcome
+
+    def stop(self) -> None:
+        """Take no more calls, finish those that were submitted, and end the thread; safe to call again."""
+        with self._lock:
+            self._stopped = True
+            thread = self._thread
+        self._calls.put(None)
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call()
+            del call  # what it refers to must not live until the next one comes
