@@ -1,7 +1,8 @@
 """``acl.prof`` and ``acl.media``: profiling that does nothing, picture memory, and what is not there.
 
-The picture functions of ``acl.media`` and all of ``acl.blas``, ``acl.himpi`` and ``acl.fv`` raise
-`NotImplementedError` with their name: going on without them would only move the failure elsewhere.
+The picture functions of ``acl.media``, all of ``acl.blas``, ``acl.himpi`` and ``acl.fv``, and those of ``acl.rt`` that
+load and launch compiled kernels raise `NotImplementedError` with their name: going on without them would only move the
+failure elsewhere.
 """
 
 from __future__ import annotations
@@ -80,12 +81,18 @@ class MediaCalls:
         return self._memory.free(address)
 
 
-def refuse(module: ModuleType) -> None:
-    """Let every function that `module` has not got raise `NotImplementedError` when it is called."""
+KERNELS = (
+    "binary_load_from_file", "binary_unload", "binary_get_function", "kernel_args_init", "kernel_args_append",
+    "kernel_args_finalize", "launch_kernel_with_config",
+)  # fmt: skip
+
+
+def refuse(module: ModuleType, only: tuple[str, ...] = ()) -> None:
+    """Let every function that `module` has not got, or `only` these, raise `NotImplementedError` when it is called."""
     prefix = module.__name__
 
     def missing(name: str) -> Callable[..., Any]:
-        if name.startswith("__"):
+        if name.startswith("__") or (only and name not in only):
             raise AttributeError(f"module {prefix!r} has no attribute {name!r}")
 
         def absent(*_: Any) -> Any:

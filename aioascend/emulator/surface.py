@@ -6,7 +6,7 @@ from inspect import signature
 from types import ModuleType
 from typing import Any
 
-from .acl_absent import MediaCalls, ProfilingCalls, refuse
+from .acl_absent import KERNELS, MediaCalls, ProfilingCalls, refuse
 from .acl_dataset import DatasetCalls
 from .acl_mdl import ModelCalls
 from .acl_mdl_desc import DescriptionCalls
@@ -124,6 +124,7 @@ def build(process: Process) -> tuple[ModuleType, Leaks]:
                 setattr(module, name, _exported(process, f"{module.__name__}.{name}", method))
     for name in ("media", "blas", "himpi", "fv"):
         refuse(parts[name])
+    refuse(rt, KERNELS)
     if not process.config.ex_events:
         del rt.create_event_ex_with_flag
     leaks = Leaks(process, top, datasets, descriptions, tensors)

@@ -120,6 +120,8 @@ def test_what_the_emulator_lacks_says_its_name_when_called(acl: Any) -> None:
         function(1, 2, 3)
     with pytest.raises(NotImplementedError, match=r"acl\.blas\.gemm"):
         acl.blas.gemm()
+    with pytest.raises(NotImplementedError, match=r"acl\.rt\.launch_kernel_with_config"):
+        acl.rt.launch_kernel_with_config(1, 2, 3, [], 4, 0)
 
 
 def test_small_helpers(acl: Any) -> None:
