@@ -35,6 +35,7 @@ _LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
 def pytest_configure(config: pytest.Config) -> None:
     """Markers of the fixtures below."""
     config.addinivalue_line("markers", "emulated(**changes): the configuration of this test's emulator")
+    config.addinivalue_line("markers", "breaks_rules: this test makes calls that hardware forbids")
     config.addinivalue_line("markers", "logs_errors: this test provokes errors that are logged")
 
 
@@ -73,14 +74,19 @@ def completion(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.fixture
 def emulator(request: pytest.FixtureRequest) -> Iterator[Emulator]:
-    """An emulator of two devices for this test alone; `@pytest.mark.emulated(memory=...)` changes its configuration."""
+    """An emulator of two devices for this test alone, which refuses and notes whatever hardware forbids.
+
+    `@pytest.mark.emulated(memory=...)` changes its configuration.
+    """
     marker = request.node.get_closest_marker("emulated")
-    config = replace(Config(devices=2), **(marker.kwargs if marker else {}))
+    config = replace(Config(devices=2, strict=True), **(marker.kwargs if marker else {}))
     emulator = Emulator(config)
     old = driver.install(driver.Backend("emulator", emulator.acl, emulator))
     try:
         yield emulator
         assert _gone(lambda: emulator.threads), "the emulator's threads outlive its last session"
+        if not request.node.get_closest_marker("breaks_rules"):
+            assert [str(violation) for violation in emulator.report().violations] == []
     finally:
         driver.restore("emulator", old)
         emulator.shutdown()

@@ -22,7 +22,8 @@ class Worker:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]] | None]
+        self._calls = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._stopped = False
@@ -31,19 +32,10 @@ class Worker:
         """Run ``function(*args)`` after what was submitted before; raises `RuntimeError` when it was stopped."""
         outcome: Future[T] = Future()
         outcome.set_running_or_notify_cancel()
-
-        def call() -> None:
-            try:
-                result = function(*args)
-            except BaseException as error:
-                outcome.set_exception(error)
-            else:
-                outcome.set_result(result)
-
         with self._lock:
             if self._stopped:
                 raise RuntimeError(f"{self._name} was stopped")
-            self._calls.put(call)
+            self._calls.put((outcome, function, args))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 self._thread.start()
@@ -59,6 +51,16 @@ class Worker:
             thread.join()
 
     def _run(self) -> None:
-        while (call := self._calls.get()) is not None:
-            call()
-            del call  # what it refers to must not live until the next one comes
+        while (item := self._calls.get()) is not None:
+            outcome, function, args = item
+            del item
+            try:
+                result = function(*args)
+            except BaseException as error:
+                del function, args
+                outcome.set_exception(error)
+            else:
+                del function, args  # whoever waits for the result may want to drop what the call used
+                outcome.set_result(result)
+                del result
+            del outcome
