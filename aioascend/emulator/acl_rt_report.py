@@ -99,7 +99,7 @@ class ReportCalls:
         while callback is not None:
             local.in_callback = True
             try:
-                callback.function(callback.user_data)
+                process.nesting.outside(callback.function, callback.user_data)
             except BaseException as error:
                 # whoever runs this thread may never look at what comes out of it (reference §9)
                 process.findings.callback_raised("acl.rt.process_report", error)

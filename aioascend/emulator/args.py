@@ -13,7 +13,9 @@ import operator
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from . import codes
 from .faults import Rule, strike
+from .nesting import Nesting
 
 _ULONG = (1 << 64) - 1
 _UINT = (1 << 32) - 1
@@ -122,6 +124,11 @@ class Spec:
         self.failed = failed
         self.bare = bare
 
+    @property
+    def gives_a_value(self) -> bool:
+        """Whether there is more in the result than a status."""
+        return bool(self.failed) or self.bare is not _NO_BARE
+
     def result(self, code: int) -> Any:
         """What the function returns when it fails with `code`."""
         if self.bare is not _NO_BARE:
@@ -132,6 +139,7 @@ class Spec:
         return (*(value.copy() if isinstance(value, (dict, list)) else value for value in self.failed), code)
 
 
+_BUSY = codes.RT_INTERNAL_ERROR
 _NO_BARE: Any = object()
 _NO_FAULT: Any = object()
 
@@ -170,12 +178,15 @@ def export(
     fail: Callable[[Failure, str], None],
     rules: list[Rule],
     gate: list[Callable[[str], None]],
+    nesting: Nesting,
+    at_once: bool,
 ) -> Callable[..., Any]:
     """The function that stands in an ``acl`` module for `method`.
 
     `where` is its full name (``acl.rt.malloc``), `fail` notes a failure for the calling thread, `rules` are the
     faults asked for, `gate` looks at a call before it is made and is empty while ACL is initialised. One closure per
-    arity: a generic ``*args`` loop costs more than most calls do.
+    arity: a generic ``*args`` loop costs more than most calls do. `at_once`: takes no lock and gives a value, so that
+    it is done even in the middle of another call.
     """
     spec: Spec = method.__acl__  # type: ignore[attr-defined]
     most = len(spec.formats)
@@ -199,7 +210,21 @@ def export(
         code = strike(rules)
         return failed(Failure(code, f"{where} was told to fail")) if code else _NO_FAULT
 
-    function = _by_arity(where, method, parsers, least, most, spec, arity, failed, rules, gate, first_of_all)
+    def nested(args: tuple[Any, ...]) -> Any:
+        values = parse(where, method, spec, args)
+        try:
+            if at_once:
+                return method(*values)
+            if spec.gives_a_value:
+                raise Failure(_BUSY, f"{where} was called by a destructor or signal handler in the middle of a call")
+        except Failure as error:
+            return failed(error)
+        nesting.postpone(function, args)
+        return 0
+
+    function = _by_arity(
+        where, method, parsers, least, most, spec, arity, failed, rules, gate, first_of_all, nested, nesting
+    )
     function.__name__ = function.__qualname__ = where.rpartition(".")[2]
     function.__module__ = where.rpartition(".")[0]
     function.__doc__ = method.__doc__
@@ -218,17 +243,29 @@ def _by_arity(
     rules: list[Rule],
     gate: list[Callable[[str], None]],
     first_of_all: Callable[[], Any],
+    nested: Callable[[tuple[Any, ...]], Any],
+    nesting: Nesting,
 ) -> Callable[..., Any]:
+    inside, leave = nesting.inside, nesting.leave
+
     def general(*args: Any) -> Any:
         if not least <= len(args) <= most:
             raise arity(len(args))
         values = parse(where, method, spec, args)
+        if inside.calls is not None:
+            return nested(args)
         if (rules or gate) and (result := first_of_all()) is not _NO_FAULT:
             return result
+        inside.calls = ()
         try:
             return method(*values)
         except Failure as error:
             return failed(error)
+        finally:
+            if inside.calls:
+                leave()
+            else:
+                inside.calls = None
 
     def refused(*args: Any) -> TypeError:
         try:
@@ -244,95 +281,151 @@ def _by_arity(
     def zero(*args: Any) -> Any:
         if args:
             raise arity(len(args))
+        if inside.calls is not None:
+            return nested(args)
         if (rules or gate) and (result := first_of_all()) is not _NO_FAULT:
             return result
+        inside.calls = ()
         try:
             return method()
         except Failure as error:
             return failed(error)
+        finally:
+            if inside.calls:
+                leave()
+            else:
+                inside.calls = None
 
     def one(*args: Any) -> Any:
         try:
             (a,) = args
         except ValueError:
             raise arity(len(args)) from None
+        if inside.calls is not None:
+            return nested(args)
         if (rules or gate) and (result := first_of_all()) is not _NO_FAULT:
             return result
+        inside.calls = ()
         try:
             return method(first(a))
         except Failure as error:
             return failed(error)
         except Unparsable:
             raise refused(*args) from None
+        finally:
+            if inside.calls:
+                leave()
+            else:
+                inside.calls = None
 
     def two(*args: Any) -> Any:
         try:
             a, b = args
         except ValueError:
             raise arity(len(args)) from None
+        if inside.calls is not None:
+            return nested(args)
         if (rules or gate) and (result := first_of_all()) is not _NO_FAULT:
             return result
+        inside.calls = ()
         try:
             return method(first(a), second(b))
         except Failure as error:
             return failed(error)
         except Unparsable:
             raise refused(*args) from None
+        finally:
+            if inside.calls:
+                leave()
+            else:
+                inside.calls = None
 
     def three(*args: Any) -> Any:
         try:
             a, b, c = args
         except ValueError:
             raise arity(len(args)) from None
+        if inside.calls is not None:
+            return nested(args)
         if (rules or gate) and (result := first_of_all()) is not _NO_FAULT:
             return result
+        inside.calls = ()
         try:
             return method(first(a), second(b), third(c))
         except Failure as error:
             return failed(error)
         except Unparsable:
             raise refused(*args) from None
+        finally:
+            if inside.calls:
+                leave()
+            else:
+                inside.calls = None
 
     def four(*args: Any) -> Any:
         try:
             a, b, c, d = args
         except ValueError:
             raise arity(len(args)) from None
+        if inside.calls is not None:
+            return nested(args)
         if (rules or gate) and (result := first_of_all()) is not _NO_FAULT:
             return result
+        inside.calls = ()
         try:
             return method(first(a), second(b), third(c), fourth(d))
         except Failure as error:
             return failed(error)
         except Unparsable:
             raise refused(*args) from None
+        finally:
+            if inside.calls:
+                leave()
+            else:
+                inside.calls = None
 
     def five(*args: Any) -> Any:
         try:
             a, b, c, d, e = args
         except ValueError:
             raise arity(len(args)) from None
+        if inside.calls is not None:
+            return nested(args)
         if (rules or gate) and (result := first_of_all()) is not _NO_FAULT:
             return result
+        inside.calls = ()
         try:
             return method(first(a), second(b), third(c), fourth(d), fifth(e))
         except Failure as error:
             return failed(error)
         except Unparsable:
             raise refused(*args) from None
+        finally:
+            if inside.calls:
+                leave()
+            else:
+                inside.calls = None
 
     def six(*args: Any) -> Any:
         try:
             a, b, c, d, e, f = args
         except ValueError:
             raise arity(len(args)) from None
+        if inside.calls is not None:
+            return nested(args)
         if (rules or gate) and (result := first_of_all()) is not _NO_FAULT:
             return result
+        inside.calls = ()
         try:
             return method(first(a), second(b), third(c), fourth(d), fifth(e), sixth(f))
         except Failure as error:
             return failed(error)
         except Unparsable:
             raise refused(*args) from None
+        finally:
+            if inside.calls:
+                leave()
+            else:
+                inside.calls = None
 
     return (zero, one, two, three, four, five, six)[most]

@@ -62,9 +62,11 @@ class Engine:
         clock: Callable[[], float] = perf_counter,
         owner: object = None,
         timed: bool = False,
+        started: Callable[[], None] = lambda: None,
     ) -> None:
         self.name = name
         self.owner = owner
+        self._started = started
         self.lock = _thread.allocate_lock()
         self.clock = clock
         self.model = DeviceModel(clock, lanes, timed)
@@ -136,6 +138,7 @@ class Engine:
         return not self.threads
 
     def _serve(self) -> None:
+        self._started()
         gate = _thread.allocate_lock()
         gate.acquire()
         model = self.model

@@ -10,6 +10,7 @@ import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from . import codes
 
@@ -28,7 +29,7 @@ class Rule:
     device: int | None = None
     seen: int = 0
     hits: int = 0
-    lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    lock: Any = field(default_factory=threading.RLock, repr=False)
 
     def strikes(self) -> bool:
         """Count an occasion; whether it is one to hit."""

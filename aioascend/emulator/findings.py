@@ -108,7 +108,7 @@ class Findings:
     def __init__(self, strict: bool, trace: bool) -> None:
         self.strict = strict
         self.trace = strict or trace
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._violations: dict[tuple[str, str], Violation] = {}
         # the how manieth thing it was that was made, and where
         self._sites: dict[tuple[str, int], tuple[int, str]] = {}
@@ -161,7 +161,7 @@ class Findings:
 
     def forked(self) -> None:
         """In a forked child, where a thread that is not here may hold the lock."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def site(self, kind: str, handle: int) -> str:
         """Where something was made."""

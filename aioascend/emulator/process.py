@@ -17,6 +17,7 @@ from .faults import Faults
 from .findings import UNKNOWN, Findings, Leak, counted
 from .host_objects import HostObjects
 from .memory import Block, Blocks, DeviceMemory
+from .nesting import Nesting
 
 # handles of every kind come from one counter, so that a handle of the wrong kind is never valid by accident
 _FIRST_HANDLE = 0x2AA0_0000_0000
@@ -104,7 +105,9 @@ class Process:
         self.lock = threading.RLock()
         # taken under an engine's lock, so it must be the innermost
         self._use_lock = threading.Lock()
-        self.local = ThreadState()
+        self.local = local = ThreadState()
+        self.nesting = Nesting(lambda: local.context, lambda context: setattr(local, "context", context))
+        self.nesting.found = self._found_orphans
         self.initialised = 0
         self.closed = False
         # what looks at every call that needs acl.init; nothing does between init and finalize
@@ -272,14 +275,26 @@ class Process:
         self.findings.note("used-in-forked-child", call, text, once=True)
         raise Failure(codes.DEV_SETUP_ERROR, text)
 
+    def _found_orphans(self) -> None:
+        if self._adopt not in self.gate:
+            self.gate.append(self._adopt)
+
+    def _adopt(self, call: str) -> None:
+        context = self.local.context
+        if context is not None and context.alive and self.nesting.inside.calls is None:
+            self.gate.remove(self._adopt)
+            self.nesting.adopt()
+
     def begin(self) -> None:
         """``acl.init``."""
-        if self.gate == [self._in_forked_child]:
+        if self._in_forked_child in self.gate:
             self._in_forked_child("acl.init")
         with self.lock:
             self.initialised += 1
             self.left = None
             self.gate.clear()
+            if self.nesting.orphans:
+                self._found_orphans()
             if self.initialised > 1:
                 raise Failure(codes.REPEAT_INITIALIZE, "acl.init() was called already")
         self.findings.made("init", 0)
@@ -329,7 +344,11 @@ class Process:
                 raise device.gone()
             if device.engine is None:
                 device.engine = Engine(
-                    device.name, self.config.concurrent_executes, owner=self, timed=self.config.profile is not None
+                    device.name,
+                    self.config.concurrent_executes,
+                    owner=self,
+                    timed=self.config.profile is not None,
+                    started=self.nesting.on_a_thread_of_ours,
                 )
                 self._arm(device, device.engine)
             context = Context(self.new_handle(), device, default)
@@ -453,7 +472,7 @@ class Process:
             "code": fault.code,
         }
         try:
-            function(handle)
+            self.nesting.outside(function, handle)
         except Exception as error:
             self.findings.callback_raised("acl.rt.set_exception_info_callback", error)
         finally:
@@ -462,6 +481,9 @@ class Process:
 
     def lose_device(self, index: int, code: int, recoverable: bool) -> None:
         """The device stops answering: threads that wait for it get `code`, as does every call from now on."""
+        self.nesting.run(lambda: self._lose_device(index, code, recoverable))
+
+    def _lose_device(self, index: int, code: int, recoverable: bool) -> None:
         device = self.device(index)
         with self.lock:
             engine = device.engine
@@ -501,8 +523,10 @@ class Process:
 
     def shutdown(self, timeout: float) -> None:
         """End every thread at once and let every waiting host thread go. Idempotent."""
-        if self.closed:
-            return
+        if not self.closed:
+            self.nesting.run(lambda: self._shutdown(timeout))
+
+    def _shutdown(self, timeout: float) -> None:
         self.closed = True
         engines = []
         for device in self.devices:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from inspect import signature
 from types import ModuleType
 from typing import Any
@@ -59,6 +60,14 @@ _WITHOUT_INIT = {
     ),
     "rt": ("get_device_count", "get_run_mode", "peek_at_last_error", "get_last_error"),
 }  # fmt: skip
+# functions that give a value and take locks
+_LOCKING = (
+    "malloc", "malloc_align32", "malloc_cached", "malloc_host", "dvpp_malloc", "create_stream",
+    "create_stream_with_config", "create_event", "create_event_with_flag", "create_event_ex_with_flag",
+    "create_context", "stream_query", "pointer_get_attributes", "host_register", "host_get_device_pointer",
+    "load_from_file", "load_from_mem", "load_from_file_with_mem", "load_from_mem_with_mem", "load_with_config",
+    "bundle_load_from_file", "bundle_load_from_mem", "query_size", "query_size_from_mem", "finalize_reference",
+)  # fmt: skip
 _NEVER_NEED_INIT = ("util", "prof")
 
 
@@ -82,7 +91,10 @@ def _exported(process: Process, where: str, method: Any) -> Any:
     if name in _NOT_IN_CALLBACKS.get(part, ()):
         method = _guarded(process, where, method)
     free = part in _NEVER_NEED_INIT or name in _WITHOUT_INIT.get(part, ())
-    return export(where, method, process.failed, process.faults.rules_of(where), [] if free else process.gate)
+    spec: Spec = method.__acl__
+    gives = spec.gives_a_value and name not in _LOCKING
+    gate: list[Callable[[str], None]] = [] if free else process.gate
+    return export(where, method, process.failed, process.faults.rules_of(where), gate, process.nesting, gives)
 
 
 def build(process: Process) -> tuple[ModuleType, Leaks]:
