@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import concurrent.futures.thread  # noqa: F401  (its fork hooks must not appear in the middle of somebody's fork)
 import ctypes
 import os
 import threading
@@ -115,9 +116,10 @@ def shutdown() -> None:
             raise AioascendError(f"close every session first: {', '.join(map(str, _uses))} in use")
         states = list(_initialised.values())
         _initialised.clear()
-    for acl, ours in states:
-        if ours:
-            Driver(Backend("npu", acl), "this process").finalize()
+    for found in (known("npu"), known("emulator")):
+        # A module that no longer serves any device (a test's double) is not ours to touch any more.
+        if found is not None and any(ours and acl is found.acl for acl, ours in states):
+            Driver(found, found.kind).finalize()
 
 
 def _forked_error(what: str) -> ForkedProcess:
