@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -16,7 +17,7 @@ __all__ = ["Handle", "Point"]
 T = TypeVar("T")
 
 
-class Handle(Uncopyable):
+class Handle(Uncopyable, ABC):
     """A thing on a device that belongs to one context of it; using it after its release raises `StaleLease`."""
 
     _what = "handle"
@@ -48,8 +49,8 @@ class Handle(Uncopyable):
             self.on_release()
             self._release()
 
-    def _release(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _release(self) -> None: ...
 
     async def release(self) -> None:
         """Give it back to the driver, after the device is done with it; a second call does nothing."""
