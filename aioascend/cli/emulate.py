@@ -236,10 +236,13 @@ class _Ending:
         self.interrupted = False
 
     def __call__(self) -> None:
-        if os.getpid() != self._pid:
-            return
         self._forget_the_program()
         report = self._emulator.report()
+        if os.getpid() != self._pid:
+            # a forked child: the report is of what it did itself, the exit code its own
+            if report:
+                _write(f"aioascend: process {os.getpid()}: {report}\n")
+            return
         if report:
             _write(f"aioascend: {report}\n")
         elif self._strict:

@@ -53,7 +53,10 @@ class Emulator:
         _alive.add(self._process)
         asked = os.environ.get("AIOASCEND_EMULATOR_FAULTS")
         if asked:
-            self.faults.parse(asked)
+            try:
+                self.faults.parse(asked)
+            except ValueError as error:
+                raise ValueError(f"AIOASCEND_EMULATOR_FAULTS: {error}") from None
 
     @property
     def modules(self) -> dict[str, ModuleType]:

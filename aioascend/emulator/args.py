@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import operator
 from collections.abc import Callable
+from types import MethodType, ModuleType
 from typing import Any, TypeVar
 
 from . import codes
@@ -173,6 +174,7 @@ def parse(where: str, method: Callable[..., Any], spec: Spec, values: tuple[Any,
 
 
 def export(
+    module: ModuleType,
     where: str,
     method: Callable[..., Any],
     fail: Callable[[Failure, str], None],
@@ -181,7 +183,7 @@ def export(
     nesting: Nesting,
     at_once: bool,
 ) -> Callable[..., Any]:
-    """The function that stands in an ``acl`` module for `method`.
+    """The function that stands in `module`, one of ``acl``'s, for `method`.
 
     `where` is its full name (``acl.rt.malloc``), `fail` notes a failure for the calling thread, `rules` are the
     faults asked for, `gate` looks at a call before it is made and is empty while ACL is initialised. One closure per
@@ -222,12 +224,15 @@ def export(
         nesting.postpone(function, args)
         return 0
 
-    function = _by_arity(
+    plain = _by_arity(
         where, method, parsers, least, most, spec, arity, failed, rules, gate, first_of_all, nested, nesting
     )
-    function.__name__ = function.__qualname__ = where.rpartition(".")[2]
-    function.__module__ = where.rpartition(".")[0]
-    function.__doc__ = method.__doc__
+    plain.__name__ = where.rpartition(".")[2]
+    plain.__qualname__ = where  # what Python's own errors show, of keyword arguments for one
+    plain.__module__ = where.rpartition(".")[0]
+    plain.__doc__ = method.__doc__
+    # pyACL's are builtins, whose `__self__` is their module: as attributes of a class they do not bind its instances
+    function = MethodType(plain, module)
     return function
 
 
@@ -248,7 +253,7 @@ def _by_arity(
 ) -> Callable[..., Any]:
     inside, leave = nesting.inside, nesting.leave
 
-    def general(*args: Any) -> Any:
+    def general(_: ModuleType, *args: Any) -> Any:
         if not least <= len(args) <= most:
             raise arity(len(args))
         values = parse(where, method, spec, args)
@@ -278,7 +283,7 @@ def _by_arity(
         return general
     first, second, third, fourth, fifth, sixth = (parsers + [anything] * 6)[:6]
 
-    def zero(*args: Any) -> Any:
+    def zero(_: ModuleType, *args: Any) -> Any:
         if args:
             raise arity(len(args))
         if inside.calls is not None:
@@ -296,7 +301,7 @@ def _by_arity(
             else:
                 inside.calls = None
 
-    def one(*args: Any) -> Any:
+    def one(_: ModuleType, *args: Any) -> Any:
         try:
             (a,) = args
         except ValueError:
@@ -318,7 +323,7 @@ def _by_arity(
             else:
                 inside.calls = None
 
-    def two(*args: Any) -> Any:
+    def two(_: ModuleType, *args: Any) -> Any:
         try:
             a, b = args
         except ValueError:
@@ -340,7 +345,7 @@ def _by_arity(
             else:
                 inside.calls = None
 
-    def three(*args: Any) -> Any:
+    def three(_: ModuleType, *args: Any) -> Any:
         try:
             a, b, c = args
         except ValueError:
@@ -362,7 +367,7 @@ def _by_arity(
             else:
                 inside.calls = None
 
-    def four(*args: Any) -> Any:
+    def four(_: ModuleType, *args: Any) -> Any:
         try:
             a, b, c, d = args
         except ValueError:
@@ -384,7 +389,7 @@ def _by_arity(
             else:
                 inside.calls = None
 
-    def five(*args: Any) -> Any:
+    def five(_: ModuleType, *args: Any) -> Any:
         try:
             a, b, c, d, e = args
         except ValueError:
@@ -406,7 +411,7 @@ def _by_arity(
             else:
                 inside.calls = None
 
-    def six(*args: Any) -> Any:
+    def six(_: ModuleType, *args: Any) -> Any:
         try:
             a, b, c, d, e, f = args
         except ValueError:

@@ -10,6 +10,7 @@ import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from . import codes
@@ -31,6 +32,13 @@ class Rule:
     hits: int = 0
     lock: Any = field(default_factory=threading.RLock, repr=False)
 
+    def __post_init__(self) -> None:
+        """Refuse what can never strike, for a test with it would pass for the wrong reason."""
+        if self.nth < 1:
+            raise ValueError(f"{self.what}: occasions are counted from 1, {self.nth} was given")
+        if self.times is not None and self.times < 1:
+            raise ValueError(f"{self.what}: it must strike once at least, {self.times} times was given")
+
     def strikes(self) -> bool:
         """Count an occasion; whether it is one to hit."""
         with self.lock:
@@ -43,8 +51,9 @@ class Rule:
 class Faults:
     """The faults of one emulator. Methods may be called at any time, from any thread."""
 
-    def __init__(self, lose: Callable[[int, int, bool], None]) -> None:
+    def __init__(self, lose: Callable[[int, int, bool], None], devices: int) -> None:
         self._lose = lose
+        self._devices = devices
         self._calls: dict[str, list[Rule]] = {}
         self._tasks: list[Rule] = []
         self._hangs: list[Rule] = []
@@ -59,7 +68,7 @@ class Faults:
         rules = self._calls.get(name)
         if rules is None:
             raise ValueError(f"no such function: {name}")
-        rule = Rule(name, code, nth, times)
+        rule = Rule(name, _failing(name, code), nth, times)
         rules.append(rule)
         return rule
 
@@ -73,14 +82,18 @@ class Faults:
         device: int | None = None,
     ) -> Rule:
         """Let a task fail on the device: its stream reports `code` at the next status call. It does no work."""
-        return self._add(self._tasks, Rule(_kind(kind), code, nth, times, device))
+        return self._add(
+            self._tasks, Rule(_kind(kind), _failing(f"task.{kind}", code), nth, times, self._device(device))
+        )
 
     def hang(self, kind: str = "execute", *, nth: int = 1, times: int | None = 1, device: int | None = None) -> Rule:
         """Let a task never end. Only abort, forced destruction, reset and shutdown get rid of it."""
-        return self._add(self._hangs, Rule(_kind(kind), 0, nth, times, device))
+        return self._add(self._hangs, Rule(_kind(kind), 0, nth, times, self._device(device)))
 
     def delay_callback(self, seconds: float, *, nth: int = 1, times: int | None = 1) -> Rule:
         """Let a callback come late; its stream stands still meanwhile."""
+        if not 0 < seconds < inf:
+            raise ValueError(f"a callback comes some seconds late, {seconds} was given")
         return self._add(self._late, Rule("callback", seconds, nth, times))
 
     def lose_device(
@@ -91,6 +104,8 @@ class Faults:
         Everything that touches it returns `code` from then on. A recoverable one is well again when all its contexts
         are destroyed and it was reset.
         """
+        self._device(device)
+        _failing("a lost device", code)
         if at_task is None:
             self._lose(device, code, recoverable)
         else:
@@ -102,6 +117,11 @@ class Faults:
             rules.clear()
         for rules in (self._tasks, self._hangs, self._late, self._losses):
             rules.clear()
+
+    def _device(self, device: int | None) -> int | None:
+        if device is not None and not 0 <= device < self._devices:
+            raise ValueError(f"there is no device {device}, only {self._devices} from 0")
+        return device
 
     def _add(self, rules: list[Rule], rule: Rule) -> Rule:
         rules.append(rule)
@@ -130,19 +150,21 @@ class Faults:
         times = None if every or match["on"] else 1
         head, _, rest = what.partition(".")
         if head == "task":
-            self.fail_task(rest, int(value or codes.AICORE_EXCEPTION), nth=nth, times=times)
+            self.fail_task(rest, _code(item, value or codes.AICORE_EXCEPTION), nth=nth, times=times)
         elif head == "hang":
+            if value is not None:
+                raise ValueError(f"{item!r}: a task that never ends gives no code: hang.{rest}")
             self.hang(rest, nth=nth, times=times)
         elif what == "late.callback":
             if value is None:
                 raise ValueError(f"{item!r} needs a number of seconds: late.callback=0.5")
-            self.delay_callback(float(value), nth=nth, times=times)
+            self.delay_callback(_seconds(item, value), nth=nth, times=times)
         elif head == "lost" and rest.isdigit():
-            self.lose_device(int(rest), int(value or codes.LOST_HEARTBEAT), at_task=nth)
+            self.lose_device(int(rest), _code(item, value or codes.LOST_HEARTBEAT), at_task=nth)
         elif value is None:
             raise ValueError(f"{item!r} needs a code: {item}=207001")
         else:
-            self.fail(what, int(value), nth=nth, times=times)
+            self.fail(what, _code(item, value), nth=nth, times=times)
 
     # -- what the emulator asks ---------------------------------------------------------------------------------
 
@@ -180,6 +202,26 @@ def strike(rules: list[Rule]) -> int:
         if rule.strikes():
             return int(rule.value)
     return 0
+
+
+def _code(item: str, value: str | int) -> int:
+    try:
+        return int(value)
+    except ValueError:
+        raise ValueError(f"{item!r}: a code is a whole number, {value!r} was given") from None
+
+
+def _seconds(item: str, value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        raise ValueError(f"{item!r}: {value!r} is no number of seconds") from None
+
+
+def _failing(what: str, code: int) -> int:
+    if code == codes.SUCCESS:
+        raise ValueError(f"{what}: code {code} is success, so nothing would fail")
+    return code
 
 
 def _kind(kind: str) -> str:

@@ -160,8 +160,9 @@ class Findings:
             self._sites[kind, handle] = next(self._made), call_site()
 
     def forked(self) -> None:
-        """In a forked child, where a thread that is not here may hold the lock."""
+        """In a forked child: a thread that is not here may hold the lock; what was noted is the parent's to tell."""
         self._lock = threading.RLock()
+        self._violations = {}
 
     def site(self, kind: str, handle: int) -> str:
         """Where something was made."""

@@ -127,7 +127,7 @@ class Process:
         self.swept: list[Leak] = []
         self.left: tuple[Leak, ...] | None = None
         self.findings = Findings(config.strict, config.trace)
-        self.faults = Faults(self.lose_device)
+        self.faults = Faults(self.lose_device, config.devices)
         self.on_exception: Callable[[int], Any] | None = None
         self.exceptions: dict[int, dict[str, int]] = {}
         self._handles = itertools.count(_FIRST_HANDLE, _HANDLE_STEP)
@@ -446,6 +446,7 @@ class Process:
         self.closed = True
         self.initialised = 0
         self.gate[:] = [self._in_forked_child]
+        self.left = ()  # it is the parent that has made everything and will release it
         self.lock = threading.RLock()
         for context in self.contexts.values():
             context.alive = False

@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
+from math import isfinite
 from typing import Any
 
 _held: Any = ctypes.PyDLL(None)
@@ -26,7 +27,8 @@ class Profile:
     gives the time of one run by the model's name (graph name; wildcards as in file names); models not in it take
     `compute_default`. `switch` is added when the core ran another model before. `launch` is the time that submitting
     a task takes on the host, `malloc` that of an allocation. Loading takes `parse` and the model's size over
-    `load_bandwidth`. With `hold_gil` the calls that hold the GIL in pyACL hold it for that time here too.
+    `load_bandwidth`. With `hold_gil` allocations, copies, loads and submissions hold the GIL for that
+    time, as in pyACL; those that wait for the device do not, because it needs the GIL here.
     """
 
     name: str = ""
@@ -46,9 +48,21 @@ class Profile:
     def __post_init__(self) -> None:
         for one in fields(self):
             value = getattr(self, one.name)
-            values = value.values() if isinstance(value, Mapping) else (value,)
-            if one.name != "name" and any(number < 0 for number in values):
-                raise ValueError(f"{one.name} must not be negative: {value!r}")
+            if one.name == "name":
+                if not isinstance(value, str):
+                    raise ValueError(f"name must be a text, {value!r} was given")
+            elif one.name == "hold_gil":
+                if not isinstance(value, bool):
+                    raise ValueError(f"hold_gil must be true or false, {value!r} was given")
+            elif one.name == "compute":
+                if not isinstance(value, Mapping):
+                    raise ValueError(f"compute must be a table of model names and seconds, {value!r} was given")
+                for model, seconds in value.items():
+                    if isinstance(seconds, Mapping):
+                        raise ValueError(f"compute.{model} is a table: a name with a dot must be quoted")
+                    _number(f"compute.{model}", seconds)
+            else:
+                _number(one.name, value)
 
     def copy(self, count: int, bandwidth: float) -> float:
         """Duration of a copy of `count` bytes."""
@@ -100,5 +114,15 @@ class Profile:
         with open(path, "rb") as file:
             try:
                 return cls.from_dict(tomllib.load(file))
-            except tomllib.TOMLDecodeError as error:
+            except ValueError as error:  # bad TOML and bad UTF-8 are ValueErrors too
                 raise ValueError(f"{path}: {error}") from None
+
+
+def _number(name: str, value: object) -> None:
+    # a bool is an int to Python, and to nobody else
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError(f"{name} must be a number, {value!r} was given")
+    if not isfinite(value):
+        raise ValueError(f"{name} must be finite (0 is as fast as the CPU), {value!r} was given")
+    if value < 0:
+        raise ValueError(f"{name} must not be negative, {value!r} was given")

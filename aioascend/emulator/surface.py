@@ -28,6 +28,7 @@ from .codes import FEATURE_NOT_SUPPORT
 from .free_shapes import FreeRuns
 from .leaks import Leaks
 from .process import Process
+from .profile import Profile
 
 SUBMODULES = ("rt", "mdl", "util", "op", "media", "blas", "prof", "himpi", "fv")
 
@@ -51,6 +52,12 @@ _NOT_IN_CALLBACKS = {
     "media": ("dvpp_malloc", "dvpp_free"),
 }  # fmt: skip
 
+
+# what submits a task; copies and runs do that part of the time themselves, when they know that there is one to submit
+_LAUNCHING = {
+    "rt": ("memset_async", "record_event", "reset_event", "stream_wait_event", "launch_callback"),
+    "op": ("execute", "execute_v2", "execute_with_handle", "cast"),
+}
 
 # what works without acl.init: questions about the machine, and what never comes near a device
 _WITHOUT_INIT = {
@@ -86,15 +93,32 @@ def _guarded(process: Process, where: str, method: Any) -> Any:
     return guarded
 
 
-def _exported(process: Process, where: str, method: Any) -> Any:
+def _launching(profile: Profile, method: Any) -> Any:
+    """`method`, which submits a task, and the time that submitting takes on the host."""
+
+    def launching(*arguments: Any) -> Any:
+        profile.spend(profile.launch)
+        return method(*arguments)
+
+    # what `export` reads
+    launching.__acl__ = method.__acl__  # type: ignore[attr-defined]
+    launching.__doc__ = method.__doc__
+    launching.__signature__ = signature(method)  # type: ignore[attr-defined]
+    return launching
+
+
+def _exported(process: Process, module: ModuleType, where: str, method: Any) -> Any:
     part, name = where.split(".")[1:] if where.count(".") == 2 else ("", where.split(".")[1])
+    profile = process.config.profile
+    if profile is not None and profile.launch and name in _LAUNCHING.get(part, ()):
+        method = _launching(profile, method)
     if name in _NOT_IN_CALLBACKS.get(part, ()):
         method = _guarded(process, where, method)
     free = part in _NEVER_NEED_INIT or name in _WITHOUT_INIT.get(part, ())
     spec: Spec = method.__acl__
     gives = spec.gives_a_value and name not in _LOCKING
     gate: list[Callable[[str], None]] = [] if free else process.gate
-    return export(where, method, process.failed, process.faults.rules_of(where), gate, process.nesting, gives)
+    return export(module, where, method, process.failed, process.faults.rules_of(where), gate, process.nesting, gives)
 
 
 def build(process: Process) -> tuple[ModuleType, Leaks]:
@@ -133,7 +157,7 @@ def build(process: Process) -> tuple[ModuleType, Leaks]:
         for name in dir(type(group)):
             method = getattr(group, name)
             if isinstance(getattr(method, "__acl__", None), Spec):
-                setattr(module, name, _exported(process, f"{module.__name__}.{name}", method))
+                setattr(module, name, _exported(process, module, f"{module.__name__}.{name}", method))
     for name in ("media", "blas", "himpi", "fv"):
         refuse(parts[name])
     refuse(rt, KERNELS)

@@ -7,27 +7,39 @@ import sys
 from collections.abc import Callable, Iterator
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Protocol
 
 __all__ = ["as_acl", "install_as_acl"]
 
 
+class HasAcl(Protocol):
+    """An emulator or a stub."""
+
+    @property
+    def acl(self) -> ModuleType:
+        """Its module."""
+        ...
+
+
 @contextlib.contextmanager
-def as_acl(acl: ModuleType) -> Iterator[ModuleType]:
+def as_acl(acl: ModuleType | HasAcl) -> Iterator[ModuleType]:
     """Let ``import acl``, ``import acl.rt``, ``from acl.mdl import execute`` ... mean `acl` inside the block.
 
-    `acl` is an emulator's or a stub's module. As with pyACL, its submodules are attributes and entries of
-    ``sys.modules`` (pyACL reference §2), so that ``unittest.mock.patch("acl.rt.malloc")`` works. What was imported as
-    `acl` before is back after the block; who imported it inside keeps what they have.
+    `acl` is an emulator or a stub, or the module of one, which the block is given. As with pyACL, its submodules are
+    attributes and entries of ``sys.modules`` (pyACL reference §2), so that ``unittest.mock.patch("acl.rt.malloc")``
+    works. What was imported as `acl` before is back after the block; who imported it inside keeps what they have.
     """
-    undo = install_as_acl(acl)
+    module = _module_of(acl)
+    undo = install_as_acl(module)
     try:
-        yield acl
+        yield module
     finally:
         undo()
 
 
-def install_as_acl(acl: ModuleType) -> Callable[[], None]:
+def install_as_acl(acl: ModuleType | HasAcl) -> Callable[[], None]:
     """Do what `as_acl` does, until the function that is returned is called."""
+    acl = _module_of(acl)
     mine = {"acl": acl}
     mine.update({f"acl.{name}": part for name, part in vars(acl).items() if isinstance(part, ModuleType)})
     earlier = {name: sys.modules[name] for name in list(sys.modules) if name == "acl" or name.startswith("acl.")}
@@ -45,3 +57,11 @@ def install_as_acl(acl: ModuleType) -> Callable[[], None]:
         sys.modules.update(earlier)
 
     return undo
+
+
+def _module_of(acl: ModuleType | HasAcl) -> ModuleType:
+    # a module first: pyACL's may have anything as an attribute
+    module = acl if isinstance(acl, ModuleType) else getattr(acl, "acl", None)
+    if not isinstance(module, ModuleType):
+        raise TypeError(f"wanted an acl module, an emulator or a stub, not {type(acl).__name__}")
+    return module

@@ -250,6 +250,26 @@ def test_processes_that_a_program_starts_have_an_emulator_of_their_own(shell: Sh
     assert ("pinned memory" in ended.stderr) == (way == "spawn")
 
 
+@pytest.mark.parametrize("before", ["", "acl.init(); acl.rt.set_device(0)"])
+def test_a_forked_child_that_ends_by_itself_reports_what_it_did(shell: Shell, before: str) -> None:
+    shell.write(
+        "program.py",
+        f"import acl, os, sys\n{before}\n"
+        "if child := os.fork():\n"
+        "    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+        f"    {'acl.rt.reset_device(0); acl.finalize()' if before else ''}\n"
+        "else:\n"
+        "    acl.init(); acl.rt.malloc_host(64)\n"
+        "    sys.exit(4)\n",
+    )
+    ended = shell.emulate("--strict", "program.py")
+    assert (ended.returncode, ended.stdout) == (0, "4\n"), ended.stderr
+    assert ended.stderr.count("aioascend: process ") == 1
+    report = ended.stderr.partition("aioascend: process ")[2].partition("aioascend: ")[0]
+    assert ("used-in-forked-child" in report) == bool(before)
+    assert "device 0" not in report
+
+
 def test_help_has_examples(aioascend_command: Callable[..., Result]) -> None:
     result = aioascend_command("emulate", "--help")
     assert result.code == 0
@@ -266,6 +286,7 @@ def test_help_has_examples(aioascend_command: Callable[..., Result]) -> None:
         (["-m", "math"], "-m math: there is no such module, or it is no Python file"),
         (["--devices", "0", "x.py"], "argument --devices: wanted a number from 1 to 64, given '0'"),
         (["--faults", "acl.rt.mallo=1", "x.py"], "--faults: no such function: acl.rt.mallo"),
+        (["--faults", "lost.1", "x.py"], "--faults: there is no device 1, only 1 from 0"),
         (["--profile", "missing.toml", "x.py"], "missing.toml: No such file or directory"),
         ([], "the following arguments are required: SCRIPT (see"),
     ],

@@ -11,8 +11,18 @@ from .kit import Driver, doubler
 
 
 def test_arguments_are_positional_only(acl: Any) -> None:
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match=r"^acl\.rt\.malloc\(\)"):
         acl.rt.malloc(size=64, policy=0)
+
+
+def test_functions_do_not_bind_as_methods(npu: Driver) -> None:
+    class Program:
+        allocate = npu.rt.malloc
+        count = npu.rt.get_device_count
+
+    assert Program().count() == Program.count() == (2, 0)
+    assert Program().allocate(64, 0)[1] == 0
+    assert npu.rt.malloc.__self__ is npu.rt
 
 
 @pytest.mark.parametrize("arguments", [(), (64,), (64, 0, 0)])

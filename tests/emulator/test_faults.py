@@ -226,3 +226,39 @@ def test_faults_from_text(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_fault_that_cannot_be_read_is_refused(machine: Emulator, text: str) -> None:
     with pytest.raises(ValueError, match=r"\S"):
         machine.faults.parse(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "acl.rt.malloc#0=1",
+        "acl.rt.malloc=0",
+        "task.execute=0",
+        "task.execute#0",
+        "hang.copy=5",
+        "late.callback=0",
+        "late.callback=1.2.3",
+        "lost.7",
+        "lost.0=0",
+        "acl.rt.malloc=1.5",
+    ],
+)
+def test_a_fault_that_can_never_strike_is_refused(machine: Emulator, text: str) -> None:
+    with pytest.raises(ValueError, match=r"\d"):
+        machine.faults.parse(text)
+
+
+def test_a_fault_of_a_device_that_is_not_there_is_refused(machine: Emulator) -> None:
+    for ask in (machine.faults.hang, machine.faults.fail_task):
+        with pytest.raises(ValueError, match="no device 2, only 2"):
+            ask("copy", device=2)
+    with pytest.raises(ValueError, match="no device 2, only 2"):
+        machine.faults.lose_device(2)
+    with pytest.raises(ValueError, match="0 times"):
+        machine.faults.hang(times=0)
+
+
+def test_a_wrong_fault_of_the_environment_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIOASCEND_EMULATOR_FAULTS", "acl.rt.mallo=1")
+    with pytest.raises(ValueError, match=r"AIOASCEND_EMULATOR_FAULTS: .*acl\.rt\.mallo"):
+        Emulator()

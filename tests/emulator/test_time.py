@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -227,3 +228,53 @@ def test_a_profile_from_a_file(tmp_path: Path) -> None:
         Profile.from_file(str(path))
     with pytest.raises(ValueError, match="negative"):
         Profile(launch=-1)
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ('compute_default = "x"', "compute_default must be a number, 'x'"),
+        ("compute = 3", "compute must be a table"),
+        ('compute = { a = "1" }', r"compute\.a must be a number"),
+        ("[compute]\nyolo.v5 = 1e-3", r"compute\.yolo is a table.*quoted"),
+        ("name = 4", "name must be a text"),
+        ("hold_gil = 1", "hold_gil must be true or false"),
+        ("launch = true", "launch must be a number"),
+        ("malloc = nan", "malloc must be finite"),
+        ("pinned = [1]", "pinned must be a number"),
+    ],
+)
+def test_a_wrong_type_in_a_profile_is_told_with_the_file(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "p.toml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=rf"p\.toml: {message}"):
+        Profile.from_file(str(path))
+
+
+def test_every_submission_takes_its_time_on_the_host() -> None:
+    emulator = Emulator(Config(memory=64 << 20, profile=Profile(launch=2e-3)))
+    emulator.acl.init()
+    npu = Driver(emulator)
+    rt, op = npu.rt, npu.acl.op
+    stream, address = npu.stream(), npu.device(64)
+    event, legacy = npu.ok(rt.create_event_ex_with_flag(1)), npu.ok(rt.create_event_with_flag(1))
+    buffer, shape = npu.acl.create_data_buffer(address, 64), npu.acl.create_tensor_desc(0, [16], 2)
+    npu.ok(rt.subscribe_report(threading.get_ident(), stream))
+    operands = ("Add", [shape, shape], [buffer, buffer], [shape], [buffer], op.create_attr(), stream)
+    submissions: tuple[Callable[[], Any], ...] = (
+        lambda: rt.memset_async(address, 64, 0, 64, stream),
+        lambda: rt.record_event(event, stream),
+        lambda: rt.stream_wait_event(stream, event),
+        lambda: rt.record_event(legacy, stream),
+        lambda: rt.reset_event(legacy, stream),
+        lambda: op.execute(*operands),
+        lambda: op.execute_v2(*operands),
+        lambda: rt.launch_callback(id, None, 0, stream),
+    )
+    for submit in submissions:
+        start = time.perf_counter()
+        npu.ok(submit())
+        assert time.perf_counter() - start >= 2e-3
+    npu.ok(rt.process_report(1000))
+    npu.ok(rt.synchronize_stream(stream))
+    emulator.shutdown()

@@ -48,6 +48,22 @@ def test_import_acl_finds_the_double_inside_the_block_alone() -> None:
     assert [name for name in sys.modules if name.startswith("acl.")] == []
 
 
+def test_an_emulator_or_stub_stands_for_its_module() -> None:
+    for double in (Emulator(), StubDriver()):
+        with as_acl(double) as acl:
+            assert acl is double.acl
+            assert importlib.import_module("acl") is acl
+
+
+def test_what_is_no_module_is_refused_before_anything_is_taken_away() -> None:
+    outer = StubDriver().acl
+    with as_acl(outer):
+        with pytest.raises(TypeError, match="not int"), as_acl(3):  # type: ignore[arg-type]
+            pass
+        assert importlib.import_module("acl.rt") is outer.rt
+    assert "acl.rt" not in sys.modules
+
+
 def test_a_pyacl_program_can_be_tested_in_process() -> None:
     with emulated() as emulator, as_acl(emulator.acl):
         acl = importlib.import_module("acl")
