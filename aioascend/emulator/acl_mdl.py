@@ -182,8 +182,9 @@ class ModelCalls:
         context = process.current()
         task = self._prepare(context, model, inputs, outputs, waits=True)
         stream = Stream(0, context)
-        self._one_stream("acl.mdl.execute", task, stream)
-        process.engine_of(stream).submit(stream, task)
+        engine = process.engine_of(stream)
+        self._watch("acl.mdl.execute", task, stream, inputs, outputs)
+        engine.submit(stream, task)
         fault = wait_for_stream(process, stream, -1)
         if fault is not None:
             return process.fail(fault.code, fault.text)
@@ -198,13 +199,15 @@ class ModelCalls:
     def submit(self, stream: Stream, model: int, inputs: int, outputs: int, waits: bool = False) -> None:
         """Queue a run; `waits`: the caller waits for it, so that it may allocate outputs."""
         task = self._prepare(stream.context, model, inputs, outputs, waits)
-        self._watch(task, stream, inputs, outputs)
+        self._watch("acl.mdl.execute_async", task, stream, inputs, outputs)
         if self._profile is not None:
             self._profile.spend(self._profile.launch)
         self._process.engine_of(stream).submit(stream, task)
 
     def _one_stream(self, call: str, task: Execute, stream: Stream) -> None:
         model = task.model
+        if model.borrowed.work:
+            self._own_work(call, model, stream)
         if model.queued > 1 and model.stream is not stream:
             model.queued -= 1
             text = f"model {model.id} has runs queued on another stream"
@@ -212,9 +215,26 @@ class ModelCalls:
             model.queued += 1
         model.stream = stream
 
-    def _watch(self, task: Execute, stream: Stream, inputs: int, outputs: int) -> None:
+    def _own_work(self, call: str, model: Model, stream: Stream) -> None:
+        """Loads that share work memory take turns, which is certain on one stream only."""
+        for other in list(self._process.models.values()):
+            if other is model or not other.queued or other.stream is stream:
+                continue
+            if model.borrowed.shares_work(other.borrowed):
+                model.queued -= 1
+                text = f"model {other.id} has the same work memory as model {model.id} and is queued on another stream"
+                self._process.findings.note("work-memory-shared", call, text, codes.STREAM_MODEL)
+                model.queued += 1
+
+    def _watch(self, call: str, task: Execute, stream: Stream, inputs: int, outputs: int) -> None:
         process = self._process
-        self._one_stream("acl.mdl.execute_async", task, stream)
+        home = stream.context.device.index
+        for block in task.blocks:
+            if block.device != home:
+                task.model.queued -= 1
+                process.at_home(block, home, call)
+                task.model.queued += 1
+        self._one_stream(call, task, stream)
         if process.findings.strict:
             process.use(*task.blocks)
             handles = self._datasets.keep(inputs, outputs)

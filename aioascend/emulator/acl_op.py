@@ -71,7 +71,8 @@ class Operation(Work):
     def run(self) -> Fault | None:
         """Compute with numpy on the device's memory."""
         if not all(block.alive for block in self.blocks):
-            return Fault(codes.AICORE_EXCEPTION, f"memory of the operator {self.name} was freed before it ran")
+            text = f"memory of the operator {self.name} was freed before it ran"
+            return Fault(codes.AICORE_EXCEPTION, text, "use-after-free")
         inputs, (output,) = self.descriptors
         arrays = [_array(one, address) for one, address in zip(inputs, self.places[0], strict=True)]
         try:
@@ -224,7 +225,11 @@ class OpCalls:
         if len(outputs) != 1:
             raise Failure(codes.OP_OUTPUT_NOT_MATCH, f"{name} has one output, {len(outputs)} were given")
         task = Operation(name, (inputs, outputs), places, blocks, attributes)
-        process.engine_of(target).submit(target, task)
+        engine = process.engine_of(target)
+        for block in blocks:
+            process.at_home(block, target.context.device.index, f"the operator {name}")
+        process.watch(task, *blocks)
+        engine.submit(target, task)
         return codes.SUCCESS
 
     def _place(self, name: str, descriptor: TensorDesc, handle: int, blocks: list[Block], code: int) -> int:

@@ -171,10 +171,12 @@ class MemoryCalls:
         block = self._process.pinned.get(address)
         if block is not None and (block.users or block.loans):
             self._in_use(block, "acl.rt.free_host")
-        if self._process.pinned.remove(address) is None:
+        block = self._process.pinned.remove(address)
+        if block is None:
             raise Failure(
                 codes.PARAM_INVALID, f"{address:#x} did not come from malloc_host, or was freed already", "double-free"
             )
+        self._process.freed_pinned.keep(block)
         return codes.SUCCESS
 
     def _in_use(self, block: Block, call: str) -> None:
@@ -186,7 +188,7 @@ class MemoryCalls:
     @call("kkik")
     def memset(self, address: int, maximum: int, value: int, count: int) -> int:
         """Fill memory with one byte value, now."""
-        block = self._filled(address, maximum, count)
+        block = self._filled(address, maximum, count, "acl.rt.memset")
         if count:
             fill_released(address + (block.delta if block is not None else 0), value & 0xFF, count)
         return codes.SUCCESS
@@ -196,7 +198,7 @@ class MemoryCalls:
         """Fill memory with one byte value when the stream gets here."""
         process = self._process
         target = process.stream(stream)
-        block = self._filled(address, maximum, count)
+        block = self._filled(address, maximum, count, "acl.rt.memset_async")
         if not count:
             return codes.SUCCESS
         if block is None:
@@ -204,16 +206,23 @@ class MemoryCalls:
             fill_released(address, value & 0xFF, count)
             return codes.SUCCESS
         task = Fill(address, block, value & 0xFF, count, count <= self._inline)
-        process.engine_of(target).submit(target, task)
+        engine = process.engine_of(target)
+        process.watch(task, block)
+        engine.submit(target, task)
         return codes.SUCCESS
 
-    def _filled(self, address: int, maximum: int, count: int) -> Block | None:
+    def _filled(self, address: int, maximum: int, count: int, call: str) -> Block | None:
         if address == 0:
             raise Failure(codes.INVALID_PARAM, "memset of address 0")
         if count > maximum:
             raise Failure(codes.PARAM_INVALID, f"memset of {count} bytes where {maximum} are allowed", "overflow")
-        self._process.current()
-        return self._process.block_of(address, count)
+        device = self._process.current().device
+        if device.lost:
+            raise device.gone()
+        block = self._process.block_of(address, count)
+        if block is not None:
+            self._process.at_home(block, device.index, call)
+        return block
 
     @call("kkkki")
     def memcpy(self, destination: int, maximum: int, source: int, count: int, kind: int) -> int:
@@ -323,7 +332,9 @@ class MemoryCalls:
         # undefined is what it is: the device gets a pattern, the host nothing
         if to is not None:
             task = Fill(destination, to, _UNDEFINED, count, count <= self._inline)
-            self._process.engine_of(target).submit(target, task)
+            engine = self._process.engine_of(target)
+            self._process.watch(task, to)
+            engine.submit(target, task)
         return codes.SUCCESS
 
     def _check(self, destination: int, maximum: int, source: int, count: int, kind: int) -> None:

@@ -22,7 +22,7 @@ class MoreCalls:
         self._saturation = 0
         self._op_wait = 0
         self._op_execute_us = 0
-        self._peers: set[tuple[int, int]] = set()
+        self._peers = process.peers
         self._registered: dict[int, Block] = {}
 
     # -- devices ------------------------------------------------------------------------------------------------

@@ -180,5 +180,6 @@ class TensorCalls:
         found = self.descriptor(descriptor)
         if address == 0 or self._process.device_of(address) is not None:
             raise Failure(codes.INVALID_PARAM, f"{address:#x} is not host memory")
+        self._process.block_of(address, size)
         found.const = ctypes.string_at(address, size)
         return codes.SUCCESS

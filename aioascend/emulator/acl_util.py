@@ -81,7 +81,7 @@ class UtilCalls:
     @call("kk", bare=b"")
     def ptr_to_bytes(self, address: int, size: int) -> bytes:
         """Copy of host memory."""
-        self._host(address, "ptr_to_bytes")
+        self._host(address, size, "ptr_to_bytes")
         return ctypes.string_at(address, size)
 
     @call("O", bare=0)
@@ -106,10 +106,10 @@ class UtilCalls:
         dtype = _BY_NUMBER.get(number)
         if dtype is None:
             raise ValueError(f"acl.util.ptr_to_numpy: numpy has no dtype number {number}")
-        self._host(address, "ptr_to_numpy")
         count = 1
         for size in shape:
             count *= int(size)
+        self._host(address, count * dtype.itemsize, "ptr_to_numpy")
         if count == 0:
             return numpy.empty(shape, dtype)
         buffer = memoryview((ctypes.c_char * (count * dtype.itemsize)).from_address(address))
@@ -126,8 +126,10 @@ class UtilCalls:
             raise TypeError(f"acl.util.{name}: args could not be parsed: an array wanted, not {type(array).__name__}")
         return array
 
-    def _host(self, address: int, name: str) -> None:
+    def _host(self, address: int, size: int, name: str) -> None:
         # on hardware this is a segmentation fault
         device = self._process.device_of(address)
         if address == 0 or (device is not None and not device.host_memory):
             raise ValueError(f"acl.util.{name}: {address:#x} is not host memory")
+        if size > 0:
+            self._process.block_of(address, size)

@@ -50,10 +50,11 @@ class Borrowed:
 class Borrowings:
     """All that one model has borrowed."""
 
-    __slots__ = ("_all", "_mark")
+    __slots__ = ("_all", "_mark", "work")
 
     def __init__(self, network: Network, borrowed: Sequence[Borrowed]) -> None:
         self._all = tuple(borrowed)
+        self.work = tuple(one for one in borrowed if one.what == "work")
         self._mark = b""
         if not borrowed:
             return
@@ -66,6 +67,14 @@ class Borrowings:
 
     def __iter__(self) -> Iterator[Borrowed]:
         return iter(self._all)
+
+    def shares_work(self, other: Borrowings) -> bool:
+        """Whether the other model computes in the same memory."""
+        return any(
+            mine.place < its.place + its.size and its.place < mine.place + mine.size
+            for mine in self.work
+            for its in other.work
+        )
 
     def give_back(self) -> None:
         """The model was unloaded."""

@@ -12,7 +12,7 @@ import ctypes
 import mmap
 import threading
 from bisect import bisect_left, bisect_right, insort
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from typing import Any
 
 from . import codes
@@ -21,6 +21,8 @@ from .args import Failure
 ALIGNMENT = 64
 _GIVE_BACK = 1 << 20
 _FREED = 4096
+# address space, of which no page is in use
+_FREED_PINNED_BYTES = 1 << 30
 _NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 _PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 _READ_WRITE = mmap.PROT_READ | mmap.PROT_WRITE
@@ -279,6 +281,41 @@ class DeviceMemory:
         last = (start + self.delta + span) // page * page
         if last > first:
             _madvise(first, last - first, _DONTNEED)
+
+
+class FreedPinned:
+    """Page-locked memory freed lately: the ranges stay mapped, without their contents.
+
+    Nothing else is mapped at these addresses meanwhile, so that a use after free is told from other host memory, and
+    neither it nor a copy in progress is a segmentation fault.
+    """
+
+    def __init__(self, most: int = _FREED, most_bytes: int = _FREED_PINNED_BYTES) -> None:
+        self._blocks = Blocks()
+        self._order: deque[Block] = deque()
+        self._bytes = 0
+        self._most = most
+        self._most_bytes = most_bytes
+        self._lock = threading.Lock()
+
+    def keep(self, block: Block) -> None:
+        """Keep a freed block's pages, and forget the oldest."""
+        if not isinstance(block.owner, Pages):
+            return  # memory of the program's own that was registered
+        _madvise(block.start, block.size, _DONTNEED)
+        with self._lock:
+            self._blocks.add(block)
+            block.alive = False
+            self._order.append(block)
+            self._bytes += block.size
+            while len(self._order) > self._most or (self._bytes > self._most_bytes and len(self._order) > 1):
+                oldest = self._order.popleft()
+                self._blocks.remove(oldest.start)
+                self._bytes -= oldest.size
+
+    def find(self, address: int) -> Block | None:
+        """The freed block that `address` lies in."""
+        return self._blocks.find(address) if self._order else None
 
 
 def allocate_pinned(size: int) -> Block:

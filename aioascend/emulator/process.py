@@ -6,6 +6,7 @@ import itertools
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from . import codes
@@ -14,9 +15,9 @@ from .config import Config
 from .device_model import Event, Fault, ReportQueue, Stream, Work
 from .engine import Engine
 from .faults import Faults
-from .findings import UNKNOWN, Findings, Leak, counted
+from .findings import UNKNOWN, Findings, Leak, call_site, counted
 from .host_objects import HostObjects
-from .memory import Block, Blocks, DeviceMemory
+from .memory import Block, Blocks, DeviceMemory, FreedPinned
 from .nesting import Nesting
 
 # handles of every kind come from one counter, so that a handle of the wrong kind is never valid by accident
@@ -119,6 +120,9 @@ class Process:
         self.models: dict[int, Any] = {}
         self.allocations: dict[int, Block] = {}
         self.pinned = Blocks(self.allocations)
+        self.freed_pinned = FreedPinned()
+        # (device, peer) where the device was let at the peer's memory
+        self.peers: set[tuple[int, int]] = set()
         self.host_objects = HostObjects()
         self.reports: dict[int, ReportQueue] = {}
         self.report_devices: dict[int, Device] = {}
@@ -231,7 +235,11 @@ class Process:
         else:
             block = self.pinned.find(address)
             if block is None:
-                return None
+                block = self.freed_pinned.find(address)
+                if block is None:
+                    return None
+                text = f"{address:#x} was freed: it lies in {block!r}"
+                raise Failure(codes.PARAM_INVALID, text, "use-after-free")
         if address + size > block.start + block.size:
             raise Failure(
                 codes.PARAM_INVALID,
@@ -251,6 +259,21 @@ class Process:
         with self._use_lock:
             for block in blocks:
                 block.users -= 1
+
+    def watch(self, task: Work, *blocks: Block) -> None:
+        """Before a task is submitted: count what it needs and remember the program's line, where that is wanted."""
+        if self.findings.strict:
+            once = set(blocks)
+            self.use(*once)
+            task.done = partial(self.unuse, *once)
+        if self.findings.trace:
+            task.site = call_site()
+
+    def at_home(self, block: Block, device: int, call: str) -> None:
+        """Note the use of another device's memory on `device`, unless it was let at it."""
+        if 0 <= block.device != device and (device, block.device) not in self.peers:
+            text = f"{block!r} was used on device {device}"
+            self.findings.note("foreign-device", call, text, codes.PARAM_INVALID)
 
     def chip_has(self, function: str, what: str = "") -> None:
         """Note the use of what the emulated chip has not."""
@@ -461,7 +484,8 @@ class Process:
     def _report_exception(self, device: Device, work: Work, fault: Fault) -> None:
         """Tell the program's exception callback about a failed task, on the thread that ran it."""
         if fault.rule:
-            self.findings.note(fault.rule, f"a queued {work.kind}", fault.text, where=work.site or UNKNOWN)
+            kind = "task" if work.kind == "any" else work.kind
+            self.findings.note(fault.rule, f"a queued {kind}", fault.text, where=work.site or UNKNOWN)
         function, stream = self.on_exception, work.stream
         if function is None or stream is None:
             return
