@@ -19,6 +19,7 @@ from .free_shapes import FreeRuns
 from .memory import Block
 from .model import Execute, Model, Network, sizes
 from .offline import Source, from_memory, from_path
+from .order import runs_after
 from .process import Context, Process
 from .tensors import Tensor
 from .waiting import wait_for_stream
@@ -216,11 +217,12 @@ class ModelCalls:
         model.stream = stream
 
     def _own_work(self, call: str, model: Model, stream: Stream) -> None:
-        """Loads that share work memory take turns, which is certain on one stream only."""
+        """Loads that share work memory take turns: by being on one stream, or by events between their streams."""
+        engine = self._process.engine_of(stream)
         for other in list(self._process.models.values()):
             if other is model or not other.queued or other.stream is stream:
                 continue
-            if model.borrowed.shares_work(other.borrowed):
+            if model.borrowed.shares_work(other.borrowed) and not runs_after(stream, other, engine):
                 model.queued -= 1
                 text = f"model {other.id} has the same work memory as model {model.id} and is queued on another stream"
                 self._process.findings.note("work-memory-shared", call, text, codes.STREAM_MODEL)

@@ -73,6 +73,7 @@ class EventCalls:
             raise Failure(codes.STREAM_CONTEXT, text, "foreign-context")
         marker = Marker()
         engine = process.engine_of(target)
+        engine.room(target)
         with engine.lock:
             found.marker = marker
             if engine.model.submit(target, Record(found, marker)):
@@ -90,6 +91,7 @@ class EventCalls:
         if found.context.device is not target.context.device:
             raise Failure(codes.STREAM_CONTEXT, f"event {event:#x} belongs to another device than the stream")
         engine = process.engine_of(target)
+        engine.room(target)
         with engine.lock:
             if found.flavour is Flavour.LEGACY:
                 runnable = engine.model.submit(target, LegacyWait(found))

@@ -318,9 +318,7 @@ class MemoryCalls:
             task.seconds = self._profile.copy(count, self._bandwidth(to, origin))
             task.lane = engine.model.copies["d2d" if to.device == origin.device else "h2d" if to.device >= 0 else "d2h"]
             self._profile.spend(self._profile.launch)
-        with engine.lock:
-            if engine.model.submit(target, task):
-                engine.kick()
+        engine.submit(target, task)
         return codes.SUCCESS
 
     def _old_pageable(self, target: Stream, host: int, to: Block | None, destination: int, count: int) -> int:

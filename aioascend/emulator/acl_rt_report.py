@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+import time
 from _thread import get_ident
 from typing import Any
 
@@ -9,8 +12,20 @@ from . import codes
 from .args import Failure, call
 from .device_model import ReportQueue
 from .engine import Engine
+from .findings import counted
 from .process import Process
-from .tasks import Callback
+from .tasks import Callback, undelivered
+
+
+def _runs(thread: int) -> bool:
+    """Whether a thread with this pthread id can come to ask for reports."""
+    for _ in range(20):
+        # neither has all: threads of _thread are no `Thread`, those of C code are at times in no Python function
+        if thread in sys._current_frames() or any(one.ident == thread for one in threading.enumerate()):
+            return True
+        # _thread.start_new_thread returns before the new thread can be seen
+        time.sleep(0.001)
+    return False
 
 
 class ReportCalls:
@@ -27,6 +42,11 @@ class ReportCalls:
         device = target.context.device
         if thread == 0:
             raise Failure(codes.INVALID_PARAM, "the thread id is 0")
+        if not _runs(thread):
+            text = f"there is no thread with the pthread id {thread}, so that callbacks can never run"
+            if any(one.native_id == thread for one in threading.enumerate()):
+                text += ": that is a native id, threading.get_ident() gives the other one"
+            process.findings.note("no-such-thread", "acl.rt.subscribe_report", text, codes.INVALID_PARAM)
         with process.lock, process.engine_of(target).lock:
             if target.report is not None:
                 raise Failure(codes.STREAM_SUBSCRIBE, f"stream {stream:#x} is subscribed already")
@@ -56,6 +76,7 @@ class ReportCalls:
                 raise Failure(codes.THREAD_SUBSCRIBE, f"thread {thread} has no subscription")
             if target.report is not report:
                 raise Failure(codes.STREAM_SUBSCRIBE, f"stream {stream:#x} is not subscribed to thread {thread}")
+            lost = undelivered(target)
             current = report.current
             if current is not None and current.stream is target and get_ident() != thread and not engine.stopped:
                 waiter = engine.waiter()
@@ -66,6 +87,10 @@ class ReportCalls:
         if waiter is not None:
             waiter.wait(-1)
             engine.hosts.discard(waiter)
+        if lost:
+            # strict mode does not undo it: a stream that such a callback holds could never be destroyed
+            text = f"stream {stream:#x} was unsubscribed before {counted(lost, 'callback')} launched on it could run"
+            process.findings.note("callback-dropped", "acl.rt.unsubscribe_report", text, codes.PARAM_INVALID)
         return codes.SUCCESS
 
     @call("COik")

@@ -5,7 +5,9 @@ from __future__ import annotations
 from . import codes
 from .args import Failure, call
 from .device_model import Stream
+from .findings import counted
 from .process import Process
+from .tasks import undelivered
 from .waiting import wait_for_stream
 
 
@@ -57,6 +59,11 @@ class StreamCalls:
             )
         if not found.context.device.lost:
             wait_for_stream(self._process, found, -1)
+            with self._process.engine_of(found).lock:
+                lost = undelivered(found)
+            if lost:
+                text = f"stream {stream:#x} was destroyed before {counted(lost, 'callback')} launched on it could run"
+                self._process.findings.note("callback-dropped", "acl.rt.destroy_stream", text)
         self._forget(found)
         return codes.SUCCESS
 
@@ -132,8 +139,7 @@ class StreamCalls:
         found = process.stream(stream)
         with process.engine_of(found).lock:
             complete = found.completed == found.submitted
-            fault = found.fault
-            found.fault = None
+            fault = found.take_fault()
         if fault is not None:
             return codes.STREAM_STATUS_RESERVED, process.fail(fault.code, fault.text)
         return (codes.STREAM_COMPLETE if complete else codes.STREAM_NOT_READY), codes.SUCCESS

@@ -62,6 +62,8 @@ class Config:
     streams: int = 0
     events: int = 0
     report_threads: int = 1024
+    # tasks that a stream holds: a submission that finds so many waits (reference §3)
+    stream_depth: int = 2048
     # "6.0", "8.0", "8.5", "9.0": what memcpy_async does with pageable host memory (reference §8)
     cann: str = "9.0"
     # up to this size a copy is made by the thread that advances the streams
@@ -71,7 +73,13 @@ class Config:
     trace: bool = False
 
     def __post_init__(self) -> None:
-        for name, least in (("devices", 1), ("memory", 1 << 20), ("intra_op_threads", 1), ("concurrent_executes", 1)):
+        for name, least in (
+            ("devices", 1),
+            ("memory", 1 << 20),
+            ("intra_op_threads", 1),
+            ("concurrent_executes", 1),
+            ("stream_depth", 1),
+        ):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, {getattr(self, name)} was given")
         if self.cann not in ("6.0", "8.0", "8.5", "9.0"):

@@ -109,9 +109,11 @@ class Stream:
         self.ready_at = 0.0
 
     def take_fault(self) -> Fault | None:
-        """The pending failure, which is reported once."""
+        """The pending failure, which is reported once; the one that stopped the context is reported again and again."""
         fault = self.fault
         self.fault = None
+        if fault is None and self.context is not None:
+            fault = self.context.stopped
         return fault
 
     def fail(self, fault: Fault) -> None:
@@ -421,7 +423,10 @@ class DeviceModel:
 
     def _stop(self, stream: Stream, fault: Fault) -> None:
         """A stream in stop mode failed: what its context has queued is dropped, and every stream says why."""
-        streams = stream.context.every_stream() if stream.context is not None else (stream,)
+        context = stream.context
+        if context is not None and context.stopped is None:
+            context.stopped = fault
+        streams = context.every_stream() if context is not None else (stream,)
         for one in streams:
             if one.queue or one is stream:
                 one.fail(fault)

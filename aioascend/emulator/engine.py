@@ -76,6 +76,9 @@ class Engine:
         self.sabotage: Callable[[Work], int | None] | None = None
         self.hosts: set[HostWaiter] = set()
         self.on_fault: Callable[[Work, Fault], None] | None = None
+        # how many tasks a stream holds, and what is told when one more is to be submitted
+        self.depth = 1 << 62
+        self.on_full: Callable[[Stream], None] | None = None
         self._expected = False
         self._parked: list[_thread.LockType] = []
         # the deadline that a parked thread wakes up for by itself
@@ -93,10 +96,45 @@ class Engine:
         return tuple(thread for thread in self._threads if thread.is_alive())
 
     def submit(self, stream: Stream, task: Task) -> None:
-        """Queue `task` and see to it that somebody looks."""
+        """Queue `task`, when there is room for it, and see to it that somebody looks."""
+        try:
+            self.room(stream)
+        except BaseException:
+            with self.lock:
+                task.dropped(self.model)
+            raise
         with self.lock:
             if self.model.submit(stream, task) and not self._expected:
                 self.kick()
+
+    def room(self, stream: Stream) -> None:
+        """Wait until `stream` takes another task. The lock is not held."""
+        context = stream.context
+        if context is not None and context.stopped is not None:
+            fault = context.stopped
+            raise Failure(fault.code, f"a stream in stop mode failed, its context takes no more tasks: {fault.text}")
+        if len(stream.queue) < self.depth:
+            return
+        if self.on_full is not None:
+            self.on_full(stream)
+        with self.lock:
+            target = stream.submitted - self.depth + 1
+            if stream.completed >= target:
+                return
+            waiter = self.waiter()
+            entry = (target, waiter)
+            # those who wait for less are woken first
+            place = sum(one <= target for one, _ in stream.waiters)
+            stream.waiters.insert(place, entry)
+        try:
+            waiter.wait(-1)
+        finally:
+            with self.lock:
+                self.hosts.discard(waiter)
+                if not waiter.woken:
+                    stream.waiters.remove(entry)
+        if waiter.code:
+            raise Failure(waiter.code, "waiting for room was ended: the stream was aborted or its device shut down")
 
     def kick(self) -> None:
         """Wake a parked thread unless one is about to advance the model. The lock is held."""

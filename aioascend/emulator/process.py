@@ -19,6 +19,7 @@ from .findings import UNKNOWN, Findings, Leak, call_site, counted
 from .host_objects import HostObjects
 from .memory import Block, Blocks, DeviceMemory, FreedPinned
 from .nesting import Nesting
+from .tasks import undelivered
 
 # handles of every kind come from one counter, so that a handle of the wrong kind is never valid by accident
 _FIRST_HANDLE = 0x2AA0_0000_0000
@@ -37,7 +38,7 @@ class ThreadState(threading.local):
 class Context:
     """A context of a device with its default stream. A destroyed one may still be current on some thread."""
 
-    __slots__ = ("alive", "default", "default_stream", "device", "handle", "streams")
+    __slots__ = ("alive", "default", "default_stream", "device", "handle", "stopped", "streams")
 
     def __init__(self, handle: int, device: Device, default: bool) -> None:
         self.handle = handle
@@ -46,6 +47,8 @@ class Context:
         self.alive = True
         self.streams: dict[int, Stream] = {}
         self.default_stream = Stream(0, self)
+        # the failure of a stream in stop mode, after which nothing can be submitted
+        self.stopped: Fault | None = None
 
     def every_stream(self) -> tuple[Stream, ...]:
         """Its streams, the default one first."""
@@ -393,15 +396,20 @@ class Process:
             if context.default:
                 device.default_context = None
             engine = device.engine
+            lost = 0
             for stream in context.every_stream():
                 self.streams.pop(stream.handle, None)
                 if engine is not None:
                     with engine.lock:
+                        lost += undelivered(stream)
                         engine.model.unsubscribe(stream)
                         engine.model.drop(stream, codes.STREAM_ABORT)
                         engine.kick()
                 elif stream.report is not None:
                     stream.report.streams.discard(stream)
+            if lost:
+                text = f"{context!r} was closed before {counted(lost, 'callback')} launched in it could run"
+                self.findings.note("callback-dropped", call, text)
             left = self.content(context)
             self.swept += left
             if left:
@@ -480,6 +488,13 @@ class Process:
         engine.sabotage = lambda work: faults.on_task(work.kind, index)
         engine.model.lateness = faults.on_callback
         engine.on_fault = lambda work, fault: self._report_exception(device, work, fault)
+        engine.depth = self.config.stream_depth
+        engine.on_full = self._stream_full
+
+    def _stream_full(self, stream: Stream) -> None:
+        # refused in strict mode: where this thread is the one that would let the stream go on, it waits for ever
+        text = f"stream {stream.handle:#x} has {len(stream.queue)} tasks queued, and takes no more before one is done"
+        self.findings.note("stream-full", "a submission", text, codes.STREAM_TASK_FULL)
 
     def _report_exception(self, device: Device, work: Work, fault: Fault) -> None:
         """Tell the program's exception callback about a failed task, on the thread that ran it."""

@@ -99,6 +99,15 @@ class Reset(Task):
         return Step.DONE
 
 
+def undelivered(stream: Stream) -> int:
+    """Callbacks launched on `stream` that its report thread has not begun. The lock of the engine is held."""
+    report = stream.report
+    if report is None:
+        return 0
+    reached = sum(entry.stream is stream for entry in report.entries)
+    return reached + sum(isinstance(task, Callback) and task.stream is None for task in stream.queue)
+
+
 class Callback(Task):
     """A host function for the stream's report thread; ``block`` holds the stream until it has returned."""
 

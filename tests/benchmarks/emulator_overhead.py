@@ -51,7 +51,7 @@ class Bench:
 
     def __init__(self, rounds: int) -> None:
         self.rounds = rounds
-        self.emulator = Emulator(Config(streams=STREAMS + 100))
+        self.emulator = Emulator(Config(streams=STREAMS + 100, stream_depth=1 << 20))
         self.acl = acl = self.emulator.acl
         self.rt, self.mdl = acl.rt, acl.mdl
         ok(acl.init())

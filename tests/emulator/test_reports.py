@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import logging
 import threading
 import time
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from aioascend.emulator import Emulator
+from aioascend.emulator import Config, Emulator
 
 from .kit import Driver, ReportThread
 
@@ -292,3 +293,74 @@ def test_a_thread_of_acl_util_that_raised(caplog: pytest.LogCaptureFixture) -> N
     assert 'raise ValueError("broken")' in caplog.text
     with pytest.raises(RuntimeError, match="broken"):
         acl.util.stop_thread(thread)
+
+
+@pytest.fixture
+def strict() -> Iterator[Driver]:
+    emulator = Emulator(Config(memory=64 << 20, strict=True))
+    emulator.acl.init()
+    yield Driver(emulator)
+    emulator.shutdown()
+
+
+def rules(npu: Driver) -> list[str]:
+    return [violation.rule for violation in npu.emulator.report().violations]
+
+
+def test_unsubscribing_before_callbacks_ran_is_reported_with_their_number(npu: Driver, strict: Driver) -> None:
+    for one, code in ((npu, 0), (strict, 107000)):
+        one.rt.set_context(one.context)
+        stream = one.stream()
+        one.ok(one.rt.subscribe_report(ME(), stream))
+        for block in (0, 1, 0):  # run up to the second: the third is not reached
+            one.ok(one.rt.launch_callback(id, None, block, stream))
+        assert one.rt.unsubscribe_report(ME(), stream) == code
+        assert rules(one) == ["callback-dropped"]
+        assert "before 3 callbacks" in one.emulator.report().violations[0].text
+        one.ok(one.rt.destroy_stream(stream))
+    assert rules(strict) == ["callback-dropped"]
+
+
+def test_unsubscribing_in_the_last_callback_drops_nothing(strict: Driver) -> None:
+    stream, codes = strict.stream(), list[int]()
+    strict.ok(strict.rt.subscribe_report(ME(), stream))
+    end = lambda _: codes.append(strict.rt.unsubscribe_report(ME(), stream))  # noqa: E731
+    strict.ok(strict.rt.launch_callback(end, None, 1, stream))
+    assert strict.rt.process_report(1000) == 0
+    assert codes == [0]
+    assert rules(strict) == []
+
+
+@pytest.mark.parametrize("way", ["stream", "context"])
+def test_what_is_destroyed_before_callbacks_ran_is_reported(npu: Driver, way: str) -> None:
+    stream = npu.stream()
+    npu.ok(npu.rt.subscribe_report(ME(), stream))
+    npu.ok(npu.rt.launch_callback(id, None, 0, stream))
+    if way == "stream":
+        npu.ok(npu.rt.destroy_stream(stream))
+    else:
+        npu.ok(npu.rt.destroy_context(npu.context))
+    assert sorted(rules(npu)) == ["callback-dropped", "teardown-order"]
+
+
+def test_subscribing_a_thread_that_there_is_not(npu: Driver, strict: Driver) -> None:
+    ended = threading.Thread(target=int)
+    ended.start()
+    ended.join()
+    for one, code in ((npu, 0), (strict, 100000)):
+        one.rt.set_context(one.context)
+        assert one.rt.subscribe_report(4242, one.stream()) == code
+        assert one.rt.subscribe_report(threading.get_native_id(), one.stream()) == code
+        assert set(rules(one)) == {"no-such-thread"}
+        texts = [violation.text for violation in one.emulator.report().violations]
+        assert ["native id" in text for text in texts] == [False, True]
+
+
+def test_a_thread_without_a_thread_object_may_be_subscribed(strict: Driver) -> None:
+    go_on = threading.Event()
+    thread = _thread.start_new_thread(go_on.wait, ())
+    stream = strict.stream()
+    strict.ok(strict.rt.subscribe_report(thread, stream))
+    strict.ok(strict.rt.unsubscribe_report(thread, stream))
+    go_on.set()
+    assert rules(strict) == []

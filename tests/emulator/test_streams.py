@@ -349,9 +349,6 @@ def test_a_stream_in_stop_mode_drops_what_follows_a_failure(npu: Driver) -> None
     release()
     assert npu.rt.synchronize_stream(stream) == 507011
     assert npu.download(target, np.zeros(1))[0] == 0
-    npu.ok(npu.rt.memcpy_async(target, 8, source, 8, 3, stream))
-    npu.ok(npu.rt.synchronize_stream(stream))
-    assert npu.download(target, np.zeros(1))[0] == 1
 
 
 def test_a_failure_in_stop_mode_stops_the_context(npu: Driver) -> None:
@@ -359,12 +356,113 @@ def test_a_failure_in_stop_mode_stops_the_context(npu: Driver) -> None:
     npu.ok(npu.rt.set_stream_failure_mode(stream, 1))
     bad, to, _ = npu.bind([np.array([9])], [np.zeros(1, np.float32)])
     source, target = npu.upload(np.ones(1)), npu.upload(np.zeros(1))
-    release = npu.hold(other)
+    npu.hold(other)
     npu.ok(npu.rt.memcpy_async(target, 8, source, 8, 3, other))
     npu.ok(npu.mdl.execute_async(model, bad, to, stream))
     assert npu.rt.synchronize_stream(stream) == 507011
     assert npu.rt.synchronize_stream(other) == 507011
-    assert npu.rt.synchronize_stream(idle) == 0
-    release()
-    npu.ok(npu.rt.synchronize_device())
+    assert npu.rt.synchronize_stream(idle) == 507011
     assert npu.download(target, np.zeros(1))[0] == 0
+
+
+def test_a_stopped_context_stays_so_until_it_is_destroyed(npu: Driver) -> None:
+    model, stream = npu.load(gather()), npu.stream()
+    npu.ok(npu.rt.set_stream_failure_mode(stream, 1))
+    event = npu.ok(npu.rt.create_event_with_flag(1))
+    bad, to, _ = npu.bind([np.array([9])], [np.zeros(1, np.float32)])
+    good, _, _ = npu.bind([np.array([1])], [])
+    memory = npu.device(8)
+    npu.ok(npu.mdl.execute_async(model, bad, to, stream))
+    for one in (stream, npu.stream(), 0):
+        assert npu.rt.synchronize_stream(stream) == 507011
+        assert npu.rt.synchronize_stream(one) == 507011
+        assert npu.rt.stream_query(one)[-1] == 507011
+        assert npu.mdl.execute_async(model, good, to, one) == 507011
+        assert npu.rt.memset_async(memory, 8, 0, 8, one) == 507011
+        assert npu.rt.record_event(event, one) == 507011
+    assert npu.mdl.execute(model, good, to) == 507011
+    assert "stop mode" in npu.acl.get_recent_err_msg()
+    npu.ok(npu.mdl.unload(model))  # what was refused is not queued
+    npu.ok(npu.rt.destroy_stream(stream))
+    npu.ok(npu.rt.destroy_context(npu.context))
+    again = Driver(npu.emulator)
+    stream = again.stream()
+    again.ok(again.rt.memset_async(again.device(8), 8, 0, 8, stream))
+    again.ok(again.rt.synchronize_stream(stream))
+
+
+def small(depth: int, strict: bool = False) -> Driver:
+    emulator = Emulator(Config(memory=64 << 20, stream_depth=depth, strict=strict))
+    emulator.acl.init()
+    return Driver(emulator)
+
+
+def test_a_full_stream_lets_a_submission_wait(caplog: pytest.LogCaptureFixture) -> None:
+    npu = small(4)
+    stream, other, memory = npu.stream(), npu.stream(), npu.device(64)
+    event = npu.ok(npu.rt.create_event_with_flag(1))
+    npu.ok(npu.rt.stream_wait_event(stream, event))
+    codes: list[int] = []
+
+    def work() -> None:
+        npu.rt.set_context(npu.context)
+        for _ in range(8):
+            code = npu.rt.memset_async(memory, 64, 1, 64, stream)
+            codes.append(code)
+        codes.append(npu.rt.record_event(event, stream))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(0.1)
+    assert codes == [0, 0, 0]
+    npu.ok(npu.rt.record_event(event, other))
+    thread.join(5)
+    assert codes == [0] * 9
+    npu.ok(npu.rt.synchronize_stream(stream))
+    assert {violation.rule for violation in npu.emulator.report().violations} == {"stream-full"}
+    assert "has 4 tasks queued" in caplog.text
+    npu.emulator.shutdown()
+
+
+@pytest.mark.parametrize("way, code", [("destroy_stream_force", 107023), ("shutdown", 507901)])
+def test_a_submission_that_waits_for_room_ends_with_its_stream(way: str, code: int) -> None:
+    npu = small(2)
+    stream, memory, codes = npu.stream(), npu.device(64), list[int]()
+    npu.hold(stream)
+    npu.ok(npu.rt.memset_async(memory, 64, 1, 64, stream))
+
+    def work() -> None:
+        npu.rt.set_context(npu.context)
+        codes.append(npu.rt.memset_async(memory, 64, 1, 64, stream))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(0.05)
+    assert thread.is_alive()
+    if way == "shutdown":
+        npu.emulator.shutdown()
+    else:
+        npu.ok(getattr(npu.rt, way)(stream))
+    thread.join(5)
+    assert codes == [code]
+    npu.emulator.shutdown()
+
+
+def test_a_full_stream_is_refused_in_strict_mode() -> None:
+    npu = small(4, strict=True)
+    stream, memory = npu.stream(), npu.device(64)
+    release = npu.hold(stream)
+    codes = [npu.rt.memset_async(memory, 64, 1, 64, stream) for _ in range(5)]
+    event = npu.ok(npu.rt.create_event_with_flag(1))
+    codes.append(npu.rt.record_event(event, stream))
+    assert codes == [0, 0, 0, 507002, 507002, 507002]
+    release()
+    npu.ok(npu.rt.synchronize_stream(stream))
+    npu.ok(npu.rt.free(memory))  # what was refused does not need it
+    assert {violation.rule for violation in npu.emulator.report().violations} == {"stream-full"}
+    npu.emulator.shutdown()
+
+
+def test_a_depth_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="stream_depth must be at least 1"):
+        Config(stream_depth=0)
