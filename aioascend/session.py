@@ -33,6 +33,9 @@ from .waiting import expired, limit_of, prepare_anyio, run_request, until_taken
 __all__ = ["Session"]
 
 Model = str | os.PathLike[str] | bytes | bytearray | memoryview
+# A stream holds about 2,000 tasks, and a submission to a full one blocks with the GIL held (pyACL reference §3). A request
+# takes three at most.
+_MOST_DEPTH = 256
 State = Literal["new", "opening", "open", "closing", "closed"]
 
 
@@ -72,7 +75,7 @@ class Session(Uncopyable):
         self._devices = _device_names(devices)
         self._options = ShapeOptions(shapes, examples, output_shapes)
         self._instances = _count("instances", instances, 1)
-        self._depth = _count("depth", depth, 1)
+        self._depth = _count("depth", depth, 1, _MOST_DEPTH)
         self._max_waiting = _count("max_waiting", max_waiting, 0)
         self._warmup = _count("warmup", warmup, 0)
         self._name = f"<{len(model)} bytes>" if isinstance(model, (bytes, bytearray, memoryview)) else _basename(model)
@@ -445,9 +448,11 @@ def _load(
         return pipeline, stack.pop_all()
 
 
-def _count(argument: str, value: int, least: int) -> int:
+def _count(argument: str, value: int, least: int, most: int | None = None) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
         raise InvalidInput(f"{argument}: wanted a whole number of at least {least}, given {value!r}")
+    if most is not None and value > most:
+        raise InvalidInput(f"{argument}: wanted at most {most}, given {value!r}")
     return int(value)
 
 

@@ -89,6 +89,7 @@ async def test_a_timeout_is_a_number_of_seconds(timeout: Any) -> None:
     [
         ({"depth": 0}, "depth: wanted a whole number of at least 1, given 0"),
         ({"depth": 1.5}, "depth: wanted a whole number"),
+        ({"depth": 257}, "depth: wanted at most 256, given 257"),
         ({"instances": -1}, "instances: wanted"),
         ({"max_waiting": True}, "max_waiting: wanted"),
         ({"shapes": {"x": "abc"}}, "shapes: wanted"),
