@@ -33,8 +33,8 @@ from .waiting import expired, limit_of, prepare_anyio, run_request, until_taken
 __all__ = ["Session"]
 
 Model = str | os.PathLike[str] | bytes | bytearray | memoryview
-# A stream holds about 2,000 tasks, and a submission to a full one blocks with the GIL held (pyACL reference §3). A request
-# takes three at most.
+# A stream holds about 2,000 tasks, and a submission to a full one blocks with the GIL held (pyACL reference §3); a
+# request takes three of them at most.
 _MOST_DEPTH = 256
 State = Literal["new", "opening", "open", "closing", "closed"]
 
