@@ -59,9 +59,13 @@ def install_as_acl(acl: ModuleType | HasAcl) -> Callable[[], None]:
     return undo
 
 
-def _module_of(acl: ModuleType | HasAcl) -> ModuleType:
-    # a module first: pyACL's may have anything as an attribute
-    module = acl if isinstance(acl, ModuleType) else getattr(acl, "acl", None)
+def _module_of(given: ModuleType | HasAcl) -> ModuleType:
+    if isinstance(given, ModuleType):  # first: pyACL's module may have anything as an attribute
+        return given
+    try:
+        module = given.acl
+    except AttributeError:
+        module = None
     if not isinstance(module, ModuleType):
-        raise TypeError(f"wanted an acl module, an emulator or a stub, not {type(acl).__name__}")
+        raise TypeError(f"wanted an acl module, an emulator or a stub, not {type(given).__name__}")
     return module
