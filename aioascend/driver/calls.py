@@ -160,14 +160,6 @@ class Driver:
         if ret:
             raise self.error(ret, "acl.rt.destroy_context")
 
-    def mem_info(self, attr: int) -> tuple[int, int]:
-        """Free and total bytes of the current device's memory of kind `attr` (constants.MemoryAttr)."""
-        acl = self.acl
-        free, total, ret = acl.rt.get_mem_info(attr)
-        if ret:
-            raise self.error(ret, "acl.rt.get_mem_info")
-        return int(free), int(total)
-
     def read_run_mode(self) -> None:
         """Learn whether this process runs on the device's own board, where host memory is device memory (§17)."""
         acl = self.acl
