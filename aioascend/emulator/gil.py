@@ -1,0 +1,60 @@
+"""Which calls hold the GIL while they are in the vendor's library, and by which door a call came (reference §3)."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+
+RELEASED = frozenset(
+    {
+        "acl.rt.synchronize_stream",
+        "acl.rt.synchronize_stream_with_timeout",
+        "acl.rt.synchronize_event",
+        "acl.rt.synchronize_event_with_timeout",
+        "acl.rt.synchronize_device",
+        "acl.rt.process_report",
+        "acl.rt.stream_wait_event",
+        "acl.util.start_thread",
+        "acl.util.stop_thread",
+    }
+)
+"""The functions of pyACL that release the GIL; every other one holds it."""
+
+
+class _Door(threading.local):
+    native = 0
+
+
+_door = _Door()
+
+
+class Released:
+    """While it is entered, calls of this thread count as made to the C library directly, with the GIL released.
+
+    ``with gil.released(): acl.rt.destroy_stream(stream)``: whatever the table says, the call then holds the GIL
+    neither for the time of a profile nor for a wait, and is no part of the deadlocks that come of holding it. Other
+    threads are not concerned. May be nested.
+    """
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        _door.native += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _door.native -= 1
+
+
+_released = Released()
+
+
+def released() -> Released:
+    """The context manager that marks this thread's calls as coming from the C library's door: see `Released`."""
+    return _released
+
+
+def holds(function: str) -> bool:
+    """Whether a call of `function` (``acl.rt.free``) made by this thread now holds the GIL while it lasts."""
+    return function not in RELEASED and not _door.native
