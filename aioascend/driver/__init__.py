@@ -1,6 +1,6 @@
 """The only door to ACL: backend choice, checked calls, constants and the error table."""
 
-from .backends import Backend, DeviceName, Kind, backend, install, known, npu_available, resolve, restore
+from .backends import Backend, DeviceName, Kind, backend, install, known, npu_available, refuse, resolve, restore
 from .calls import Driver
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "install",
     "known",
     "npu_available",
+    "refuse",
     "resolve",
     "restore",
 ]

@@ -13,6 +13,7 @@ import os
 import re
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -77,11 +78,14 @@ def _new_lock() -> None:
 
 os.register_at_fork(after_in_child=_new_lock)  # another thread of the parent may have held the old one
 _backends: dict[Kind, Backend] = {}
+_refusals: dict[Kind, Callable[[], Exception]] = {}
 _warned = False
 
 
 def backend(kind: Kind) -> Backend:
     """The backend of a kind, imported at first use; raises `BackendUnavailable` with the reason when it cannot be."""
+    if kind in _refusals:
+        raise _refusals[kind]()
     with _lock:
         found = _backends.get(kind)
         if found is None:
@@ -101,6 +105,11 @@ def install(new: Backend) -> Backend | None:
         old = _backends.get(new.kind)
         _backends[new.kind] = new
         return old
+
+
+def refuse(kind: Kind, error: Callable[[], Exception]) -> None:
+    """Let nobody in this process touch the devices of a kind any more, not even to count them: they get `error`."""
+    _refusals[kind] = error
 
 
 def restore(kind: Kind, old: Backend | None) -> None:

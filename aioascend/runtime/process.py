@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ..driver import Backend, DeviceName, Driver, backend, known, restore
+from ..driver import Backend, DeviceName, Driver, backend, known, refuse, restore
 from ..errors import AioascendError, ForkedProcess
 from .core import DeviceCore
 
@@ -37,7 +37,6 @@ _uses: dict[DeviceName, _Use] = {}
 _former: list[_Use] = []  # uses that a new one has replaced, until their last user leaves
 _initialised: dict[int, tuple[Any, bool]] = {}  # id of the acl module -> the module, whether we initialised it
 _forks = 0
-_npu_parent = False  # an ancestor had initialised pyACL before it forked
 
 
 def acquire(name: DeviceName) -> tuple[DeviceCore, Future[None]]:
@@ -46,8 +45,6 @@ def acquire(name: DeviceName) -> tuple[DeviceCore, Future[None]]:
     Never blocks: the future ends when the device is open, with the error of the failing call if it is not. Every
     `acquire` is undone by one `leave`, a failed one too.
     """
-    if _npu_parent and name.kind == "npu":
-        raise _forked_error("the NPU")
     found: Backend = backend(name.kind)
     with _lock:
         use = _uses.get(name)
@@ -143,13 +140,18 @@ def _before_exit() -> None:
 
 
 def _in_forked_child() -> None:
-    global _lock, _npu_parent, _forks
+    global _lock, _forks
     _forks += 1
     _lock = threading.RLock()  # another thread of the parent may have held it
+    npu = known("npu")
+    touched = npu is not None and id(npu.acl) in _initialised
     for use in (*_uses.values(), *_former):
+        touched = touched or use.name.kind == "npu"
         use.core.mark_forked(partial(_forked_error, use.core.name))
-        _npu_parent = _npu_parent or use.core.driver.backend.kind == "npu"
         _keep_for_ever(use.core.driver.backend)
+    if touched:
+        # Any call of pyACL may hang now, asking for the number of devices too.
+        refuse("npu", partial(_forked_error, "the NPU"))
     _uses.clear()
     _former.clear()
     _initialised.clear()

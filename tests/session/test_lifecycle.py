@@ -292,14 +292,6 @@ async def test_shutdown_finalises_once_everything_is_closed(emulator: Emulator) 
         assert (await session.infer(ONES))[0][0] == 2
 
 
-async def test_an_initialisation_by_somebody_else_is_used_and_left_alone(emulator: Emulator) -> None:
-    assert emulator.acl.init() == 0
-    async with aioascend.Session(kit.add(1)) as session:
-        assert (await session.infer(ONES))[0][0] == 2
-    aioascend.shutdown()
-    assert emulator.acl.finalize() == 0  # it was not, by us
-
-
 def run_script(body: str, timeout: float = 30) -> subprocess.CompletedProcess[str]:
     prelude = """
         import asyncio, os, sys, threading
@@ -326,42 +318,6 @@ def test_a_program_that_ends_without_closing_ends_quietly() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "2.0\n", "")
 
 
-def test_a_session_of_the_parent_is_refused_in_a_forked_child_and_unharmed_in_the_parent() -> None:
-    done = run_script("""
-        session = aioascend.Session(kit.add(1), devices="emulator:0")
-        session.open_sync()
-        session.infer_sync(ONES)
-        child = os.fork()
-        if child == 0:
-            try:
-                session.infer_sync(ONES)
-            except aioascend.ForkedProcess as error:
-                print("refused:", error, flush=True)
-            with aioascend.Session(kit.add(5), devices="emulator:0") as own:
-                print(own.infer_sync(ONES)[0][0], flush=True)
-            sys.exit(7)
-        _, status = os.waitpid(child, 0)
-        print(os.waitstatus_to_exitcode(status), session.infer_sync(ONES)[0][0])
-        session.close_sync()
-    """)
-    assert done.stderr == ""
-    refused, own, parent = done.stdout.splitlines()
-    assert refused.startswith("refused: this process was forked from one that had opened <80 bytes> on emulator:0")
-    assert (own, parent) == ("6.0", "7 2.0")
-
-
-def test_leaving_the_block_of_an_inherited_session_in_a_forked_child_does_not_hang() -> None:
-    done = run_script("""
-        with aioascend.Session(kit.add(1), devices="emulator:0") as session:
-            session.infer_sync(ONES)
-            if child := os.fork():
-                print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), session.infer_sync(ONES)[0][0])
-            else:
-                session.close_sync()
-    """)
-    assert (done.stdout, done.stderr, done.returncode) == ("0 2.0\n", "", 0)
-
-
 def test_threads_that_outlive_the_main_thread_go_on_using_a_session() -> None:
     for size in (4, 2_000_000):
         done = run_script(f"""
@@ -380,49 +336,6 @@ def test_threads_that_outlive_the_main_thread_go_on_using_a_session() -> None:
             threading.Thread(target=work).start()
         """)
         assert (done.stdout, done.stderr, done.returncode) == ("done\n", "", 0)
-
-
-def test_a_child_forked_while_a_session_opens_is_refused_and_does_not_hang() -> None:
-    for delay in (0, 0.01, 0.1):
-        done = run_script(f"""
-            import time
-            session = aioascend.Session(kit.add(1), devices="emulator:0")
-            opener = threading.Thread(target=session.open_sync)
-            opener.start()
-            time.sleep({delay})
-            child = os.fork()
-            if child == 0:
-                try:
-                    session.open_sync()
-                except aioascend.ForkedProcess as error:
-                    print("refused", flush=True)
-                session.close_sync()
-                os._exit(5)
-            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-            opener.join()
-            print(session.infer_sync(ONES)[0][0])
-            session.close_sync()
-        """)
-        assert (done.stdout, done.stderr, done.returncode) == ("refused\n5\n2.0\n", "", 0)
-
-
-def test_forks_while_another_thread_opens_do_not_hang() -> None:
-    done = run_script("""
-        def work():
-            for _ in range(30):
-                with aioascend.Session(kit.add(1), devices="emulator:0") as session:
-                    session.infer_sync(ONES)
-        worker = threading.Thread(target=work)
-        worker.start()
-        codes = set()
-        while worker.is_alive():
-            child = os.fork()
-            if child == 0:
-                os._exit(5)
-            codes.add(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-        print(codes)
-    """)
-    assert (done.stdout, done.stderr, done.returncode) == ("{5}\n", "", 0)
 
 
 def test_threads_of_ours_have_telling_names(emulator: Emulator) -> None:
