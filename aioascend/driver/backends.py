@@ -15,10 +15,12 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import BackendUnavailable, InvalidInput
 from . import codes
+from .native import Native, native_of
 
 if TYPE_CHECKING:
     from ..emulator import Emulator
@@ -50,6 +52,11 @@ class Backend:
     kind: Kind
     acl: Any
     emulator: Emulator | None = None
+
+    @cached_property
+    def native(self) -> Native:
+        """The C functions behind the module, as far as there are any."""
+        return native_of(self.acl)
 
     def device_count(self) -> int:
         """The number of devices; raises `BackendUnavailable` when the driver cannot tell."""

@@ -27,6 +27,7 @@ from .args import Spec, export
 from .codes import FEATURE_NOT_SUPPORT
 from .free_shapes import FreeRuns
 from .leaks import Leaks
+from .native import Native
 from .process import Process
 from .profile import Profile
 
@@ -163,6 +164,7 @@ def build(process: Process) -> tuple[ModuleType, Leaks]:
     refuse(rt, KERNELS)
     if not process.config.ex_events:
         del rt.create_event_ex_with_flag
+    acl.__native__ = Native(acl)  # type: ignore[attr-defined]  # what pyACL has as a library that is mapped
     leaks = Leaks(process, top, datasets, descriptions, tensors)
     top.leaks = leaks.find
     return acl, leaks
