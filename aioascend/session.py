@@ -25,6 +25,7 @@ from .runtime.core import DeviceCore, quietly
 from .runtime.pipeline import Pipeline
 from .runtime.ports import current_port
 from .runtime.request import Request
+from .runtime.timing import TimingSource
 from .runtime.uncopyable import Uncopyable
 from .telemetry.statistics import SessionStatistics
 from .ticket import Ticket
@@ -214,6 +215,12 @@ class Session(Uncopyable):
             refused=counters.refused if counters else 0,
             repeated=pipeline.repeated if pipeline else 0,
         )
+
+    def recording_source(self) -> TimingSource:
+        """What `aioascend.telemetry.record` takes its times from; raises `SessionClosed` unless it is open."""
+        pipeline = self._usable()
+        assert self._core is not None
+        return TimingSource(f"{self._name} on {self.device}", self._core, pipeline.timing)
 
     def __repr__(self) -> str:
         now = self.statistics()

@@ -240,6 +240,14 @@ class Driver(ModelCalls):
             raise self.error(ret, "acl.rt.event_elapsed_time")
         return float(elapsed)
 
+    def event_timestamp_us(self, event: int) -> int:
+        """When a completed event that carries TIME_LINE was reached, in microseconds of the device's own clock."""
+        acl = self.acl
+        timestamp, ret = acl.rt.event_get_timestamp(event)
+        if ret:
+            raise self.error(ret, "acl.rt.event_get_timestamp")
+        return int(timestamp)
+
     # -- memory -----------------------------------------------------------------------------------------------------
 
     def malloc(self, nbytes: int, policy: int = _HUGE_FIRST) -> int:

@@ -18,6 +18,7 @@ from ..model import LoadedModel
 from .buffers import OutputBuffer
 from .core import DeviceCore, Then, quietly
 from .request import Request
+from .timing import PlaceEvents
 
 __all__ = ["Lane", "Place"]
 
@@ -33,6 +34,7 @@ class Place:
         self.outlet: OutputBuffer | None = None
         self.error: AclError | None = None
         self.suspect = False  # a failure was seen that may be this run's or another's
+        self.timing: PlaceEvents | None = None  # while a recording is on
         self.finished: Then = lambda error: lane.finished(self, error)
         self.inputs = DeviceBlock(driver, inputs.nbytes)
         stack.callback(quietly, self.inputs.free)
@@ -78,8 +80,8 @@ class Lane:
             stack.callback(quietly, driver.destroy_stream, stream)
             streams.append(stream)
         self._h2d, self._compute, self._d2h = streams
-        for _ in range(depth):
-            self._free.append(Place(self, core, inputs, outputs, stack))
+        self.places = [Place(self, core, inputs, outputs, stack) for _ in range(depth)]
+        self._free.extend(self.places)
         core.attach(self._d2h)
         stack.callback(quietly, core.detach, self._d2h)
         for stream in streams:
@@ -99,11 +101,17 @@ class Lane:
         driver = self._driver
         buffer = request.buffer
         assert buffer is not None
+        timing = place.timing
         try:
             if not driver.has_ex_events:
                 self._renew_events(place)
             nbytes = self._input_nbytes
+            if timing is not None:
+                timing.launched(request.marks)
+                timing.record(0, self._h2d)
             driver.memcpy_to_device(place.inputs.address, nbytes, buffer.block.address, nbytes, self._h2d)
+            if timing is not None:
+                timing.record(1, self._h2d)
             driver.record_event(place.copied_in, self._h2d)
             driver.stream_wait_event(self._compute, place.copied_in)
             self._queue_run(place)
@@ -116,11 +124,20 @@ class Lane:
         driver = self._driver
         outlet = place.outlet
         assert outlet is not None
+        timing = place.timing
+        if timing is not None:
+            timing.record(2, self._compute)
         driver.execute_async(self._model_id, place.input_dataset, place.output_dataset, self._compute)
+        if timing is not None:
+            timing.record(3, self._compute)
         driver.record_event(place.computed, self._compute)
         driver.stream_wait_event(self._d2h, place.computed)
         nbytes = self._output_nbytes
+        if timing is not None:
+            timing.record(4, self._d2h)
         driver.memcpy_to_host(outlet.block.address, nbytes, place.outputs.address, nbytes, self._d2h)
+        if timing is not None:
+            timing.record(5, self._d2h)
         self._core.arm(self._d2h, place.finished)
 
     def _renew_events(self, place: Place) -> None:

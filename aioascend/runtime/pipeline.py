@@ -18,12 +18,15 @@ from ..memory.copying import copy_array
 from ..memory.layout import plan
 from ..model import LoadedModel, Outputs
 from ..scheduling.admission import Admission, QueueFull, Where
+from ..telemetry.marks import Marks, now
+from ..telemetry.recording import Recorder
 from ..telemetry.statistics import Counters
 from .buffers import InputBuffer, OutputBuffer
 from .core import DeviceCore, quietly
 from .lane import Lane, Place
 from .leases import LeasePool
 from .request import Array, Request
+from .timing import Timing
 
 __all__ = ["Pipeline"]
 
@@ -45,6 +48,7 @@ class Pipeline:
         self._output_inline = sum(spec.nbytes for spec in signature.outputs) <= _INLINE_BYTES
         self.counters = Counters()
         self._max_waiting = max_waiting
+        self.recorder: Recorder | None = None  # while a recording is on
         self._closing: str | None = None
         self._on_idle: Callable[[], None] | None = None
         # At least two, the double buffer: one is filled while the device reads the other. With one for each place the
@@ -67,7 +71,14 @@ class Pipeline:
             self._lanes = [Lane(core, model, depth, outlets, stack) for model in models]
             for lane in self._lanes:
                 lane.settle = self._settle
+            self.timing = Timing(core, self)
+            stack.callback(quietly, self.timing.end)
             self._stack = stack.pop_all()
+
+    @property
+    def lanes(self) -> list[Lane]:
+        """The instances of the model."""
+        return self._lanes
 
     @property
     def repeated(self) -> int:
@@ -78,6 +89,9 @@ class Pipeline:
 
     def submit(self, request: Request) -> None:
         """Hand a checked request to the device thread; from any thread."""
+        recorder = self.recorder
+        if recorder is not None:
+            request.marks = recorder.begin(request.number, request.patient)
         self._core.post(self._offer, request)
 
     def abandon(self, request: Request) -> None:
@@ -173,12 +187,17 @@ class Pipeline:
 
     def _copy_in(self, request: Request, arrays: list[Array]) -> None:
         assert request.buffer is not None
+        marks = request.marks
+        if marks is not None:
+            marks.copied_from = now()
         try:
             for view, array in zip(request.buffer.views, arrays, strict=True):
                 if not copy_array(view, array, lambda: request.abandoned):
                     return
         except Exception as error:  # a memory-mapped file that shrank, a lying array subclass: the request's own fault
             request.error = _not_copied("inputs", error)
+        if marks is not None:
+            marks.copied_to = now()
 
     def _copied_in(self, request: Request) -> None:
         request.taken.set(self._core.touch)
@@ -214,6 +233,8 @@ class Pipeline:
         request, outlet, error = place.request, place.outlet, place.error
         assert request is not None
         assert outlet is not None
+        if place.timing is not None:
+            place.timing.told(request.marks, index)
         self._lanes[index].free(place)
         self._free_input(request)
         self.admission.finished(index, time.monotonic())
@@ -277,11 +298,22 @@ class Pipeline:
     def _end(self, request: Request) -> None:
         request.claim()  # let go of the caller's arrays
         if not request.done:
+            if request.marks is not None:
+                self._note_end(request, request.marks)
             request.taken.set(self._core.touch)
             request.done.set(self._core.touch)
             if request.pinned is not None:
                 request.pinned.unfinished -= 1
                 self.leases.check(request.pinned)
+
+    def _note_end(self, request: Request, marks: Marks) -> None:
+        marks.done = now()
+        if request.outputs is not None:
+            marks.outcome = "completed"
+        else:
+            marks.outcome = "failed" if request.error is not None else "cancelled"
+        if self.recorder is not None:
+            self.recorder.add(marks)
 
     # -- closing ----------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..model import Outputs
+from ..telemetry.marks import Marks, now
 from .buffers import InputBuffer
 from .leases import Lease
 from .signal import Signal
@@ -26,7 +27,19 @@ class Request:
     comes first, after which nothing reads the caller's arrays any more.
     """
 
-    __slots__ = ("_claim", "abandoned", "buffer", "done", "error", "number", "outputs", "patient", "pinned", "taken")
+    __slots__ = (
+        "_claim",
+        "abandoned",
+        "buffer",
+        "done",
+        "error",
+        "marks",
+        "number",
+        "outputs",
+        "patient",
+        "pinned",
+        "taken",
+    )
 
     def __init__(self, arrays: list[Array], *, patient: bool, pinned: Lease | None = None) -> None:
         self._claim = [arrays]
@@ -41,6 +54,7 @@ class Request:
         self.done = Signal()
         self.outputs: Outputs | None = None
         self.error: Exception | None = None
+        self.marks: Marks | None = None  # while a recording is on
 
     def claim(self) -> list[Array] | None:
         """The inputs, for the first who asks."""
@@ -51,6 +65,8 @@ class Request:
 
     def result(self) -> Outputs:
         """The outcome, once `done`; raises what the request failed with."""
+        if self.marks is not None:
+            self.marks.woken = now()
         if self.error is not None:
             raise self.error
         assert self.outputs is not None

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .stub_calls import CONTEXT_NULL, Form, Refused, StubCalls, Tensor
+from .stub_calls import CONTEXT_NULL, StubCalls
+from .stub_forms import Form, Refused, Tensor
 
 __all__ = ["Call", "Live", "StubDriver"]
 

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import math
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
-import numpy as np
+from .stub_forms import Refused, Tensor, stands_for
 
-__all__ = ["CONTEXT_NULL", "Form", "Refused", "StubCalls", "Tensor"]
+__all__ = ["CONTEXT_NULL", "StubCalls"]
 
 CONTEXT_NULL = 107002
 _INVALID_PARAM = 100000
@@ -50,70 +49,6 @@ _DTYPES = {
     "complex128": 17,
     "bfloat16": 27,
 }
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-class Refused(Exception):
-    """An ACL status other than success."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__(code)
-        self.code = code
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """An input or output of the stub's model."""
-
-    name: str
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-
-    @property
-    def nbytes(self) -> int:
-        """Size in bytes."""
-        return math.prod(self.shape) * self.dtype.itemsize
-
-
-@dataclass(frozen=True)
-class Form:
-    """What a function gives back and keeps account of.
-
-    `gives` is "status" (the code alone), "value" (the value alone) or "both"; `failed` is the value of a function that
-    failed. `creates` and `releases` name the kind of thing whose handle the
-    function gives, or takes first. `then` is a method that runs afterwards, outside the lock, and gives the code.
-    """
-
-    name: str
-    gives: str
-    creates: str = ""
-    releases: str = ""
-    failed: Any = 0
-    context: bool = True
-    init: bool = True
-    then: str | None = None
-
-    def result(self, value: Any, code: int) -> Any:
-        """The value in the form that pyACL returns it in."""
-        if self.gives == "status":
-            return code
-        if self.gives == "value":
-            return self.failed if code else value
-        if code:
-            # a fresh dict: callers may change theirs
-            value = {} if self.failed == {} else self.failed
-        return (*value, code) if isinstance(value, tuple) else (value, code)
-
-
-def stands_for(name: str, gives: str = "status", **more: Any) -> Callable[[F], F]:
-    """Mark a method as the stub's function of that name."""
-
-    def mark(function: F) -> F:
-        function.form = Form(f"acl.{name}", gives, **more)  # type: ignore[attr-defined]
-        return function
-
-    return mark
 
 
 class _Thread(threading.local):
@@ -150,6 +85,7 @@ class StubCalls:
         self._datasets: dict[int, list[int]] = {}
         self._reports: dict[int, _Report] = {}
         self._reported = threading.Condition()
+        self._recorded: dict[int, float] = {}  # event -> when it was recorded last
 
     def current(self) -> int | None:
         """The calling thread's context, None for none or a destroyed one."""
@@ -294,11 +230,12 @@ class StubCalls:
 
     @stands_for("rt.destroy_event", releases="event")
     def destroy_event(self, event: int) -> None:
-        pass
+        self._recorded.pop(event, None)
 
     @stands_for("rt.record_event")
     def record_event(self, event: int, stream: int) -> None:
         self._check_stream(stream)
+        self._recorded[event] = time.perf_counter()
 
     @stands_for("rt.stream_wait_event")
     def stream_wait_event(self, stream: int, event: int) -> None:
@@ -318,7 +255,11 @@ class StubCalls:
 
     @stands_for("rt.event_elapsed_time", "both", failed=0.0)
     def event_elapsed_time(self, start: int, end: int) -> float:
-        return 0.0
+        return (self._recorded.get(end, 0.0) - self._recorded.get(start, 0.0)) * 1e3
+
+    @stands_for("rt.event_get_timestamp", "both")
+    def event_get_timestamp(self, event: int) -> int:
+        return int(self._recorded.get(event, 0.0) * 1e6)
 
     def _check_stream(self, stream: int) -> None:
         if stream and stream not in self._streams:
