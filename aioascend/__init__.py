@@ -21,7 +21,7 @@ from .errors import (
     SessionClosed,
     StaleLease,
 )
-from .model import Outputs, TensorSpec
+from .model import ModelFile, Outputs, TensorSpec, inspect
 from .pinned import PinnedRequest
 from .runtime.device import Device
 from .runtime.process import shutdown
@@ -46,6 +46,7 @@ __all__ = [
     "ExecutionFailed",
     "ForkedProcess",
     "InvalidInput",
+    "ModelFile",
     "ModelLoadError",
     "NoEventLoop",
     "OutOfMemory",
@@ -61,5 +62,6 @@ __all__ = [
     "TensorSpec",
     "Ticket",
     "devices",
+    "inspect",
     "shutdown",
 ]

@@ -38,7 +38,21 @@ class BackendUnavailable(AioascendError):
 
 
 class ModelLoadError(AioascendError):
-    """A model could not be opened; the device and the process stay usable."""
+    """A model could not be opened; the device and the process stay usable.
+
+    `path` is the model's file, None for bytes. `code` and `name` are the ACL code and its symbolic name: the driver's,
+    or the one that it gives for such a file where it was not even asked; None and "" where neither applies. `detail` is
+    the driver's own recent message, "" when it had none.
+    """
+
+    def __init__(
+        self, message: str, *, path: str | None = None, code: int | None = None, name: str = "", detail: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.path = path
+        self.code = code
+        self.name = name
+        self.detail = detail
 
 
 class Overloaded(AioascendError):

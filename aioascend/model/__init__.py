@@ -2,18 +2,21 @@
 
 from .inputs import check_inputs
 from .loaded import LoadedModel, ShapeOptions, load_models
+from .om import ModelFile, inspect
 from .outputs import Outputs
 from .signature import Signature, TensorSpec
 from .source import ModelSource, open_source
 
 __all__ = [
     "LoadedModel",
+    "ModelFile",
     "ModelSource",
     "Outputs",
     "ShapeOptions",
     "Signature",
     "TensorSpec",
     "check_inputs",
+    "inspect",
     "load_models",
     "open_source",
 ]

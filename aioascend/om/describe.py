@@ -1,0 +1,180 @@
+"""A model as plain data, for JSON, and what differs between two of them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from .advice import advice, size_text
+from .file import OmFile, OmModel
+from .tensors import OmTensor
+
+__all__ = ["as_json", "compare", "shape_text", "summary"]
+
+
+def as_json(om: OmFile) -> dict[str, Any]:
+    """Everything that was found, as objects that `json` writes. Sizes are bytes, shares are of the whole file."""
+    described = {
+        "bytes": om.size,
+        "name": om.name,
+        "kind": kind(om),
+        "encrypted": om.encrypted,
+        "dynamic_shape": om.dynamic_shape,
+        "soc_version": om.soc_version or None,
+        "atc_version": om.atc_version or None,
+        "header": asdict(om.header),
+        "table": "64-bit" if om.header.wide else "32-bit",
+        "models": [_model(one, om.size) for one in om.models],
+        "inputs": [tensor_json(one) for one in om.inputs],
+        "outputs": [tensor_json(one) for one in om.outputs],
+        "gears": None,
+        "operators": None,
+        "memory": {"weights": om.weight_size, "weights_share": round(om.weights_share, 4), "work": om.work_size},
+        "attributes": om.text_attributes(),
+        "notes": list(om.notes),
+        "advice": [asdict(one) for one in advice(om)],
+    }
+    if om.gears is not None:
+        gears = om.gears
+        outputs = [
+            {"gear": gear, "output": output, "shape": list(shape)} for (gear, output), shape in gears.outputs.items()
+        ]
+        described["gears"] = {
+            "kind": gears.kind,
+            "values": [list(one) for one in gears.values],
+            "order": list(gears.order),
+            "outputs": outputs,
+        }
+    if om.definition is not None:
+        described["operators"] = {"count": om.definition.op_count, "types": dict(om.definition.op_types)}
+    if om.bundled:
+        described["bundled"] = [as_json(one) for one in om.bundled]
+    return described
+
+
+def _model(model: OmModel, size: int) -> dict[str, Any]:
+    definition = model.definition
+    described: dict[str, Any] = {
+        "sections": [
+            {
+                "type": one.type,
+                "name": one.name,
+                "offset": one.offset,
+                "bytes": one.size,
+                "share": round(one.size / size, 4),
+            }
+            for one in model.sections
+        ],
+        "tasks": asdict(model.tasks) if model.tasks is not None else None,
+    }
+    if definition is not None:
+        described |= {
+            "name": definition.name,
+            "ir_version": definition.ir_version,
+            "custom_version": definition.custom_version,
+            "graphs": list(definition.graph_names),
+            "compressed_attributes": definition.compressed,
+        }
+    return described
+
+
+def tensor_json(tensor: OmTensor) -> dict[str, Any]:
+    """An input or output as JSON shows it."""
+    return {
+        "name": tensor.name,
+        "dtype": tensor.dtype,
+        "format": tensor.format,
+        "shape": list(tensor.shape),
+        "shape_v2": list(tensor.shape_v2),
+        "bytes": tensor.nbytes,
+        "padded": tensor.padded,
+        "aipp": tensor.aipp or None,
+    }
+
+
+def kind(om: OmFile) -> str:
+    """What the file is, in a few words."""
+    if om.phone:
+        return "HiAI model for Kirin phones"
+    if om.header.bundle:
+        return f"bundle of {len(om.bundled)} models" if om.bundled else "bundle"
+    if om.header.kind != "executable":
+        return f"{om.header.kind} model"
+    if om.encrypted:
+        return "encrypted model"
+    if om.refusal:
+        return "original graph, not compiled"
+    if om.dynamic_shape:
+        return f"dynamic-shape model of {len(om.models)} parts"
+    return f"model with {om.gears.kind} gears" if om.gears is not None else "static model"
+
+
+def shape_text(shape: tuple[int, ...]) -> str:
+    """A shape as the command line writes it."""
+    return ",".join(map(str, shape)) if shape else "scalar"
+
+
+def _tensor(tensor: OmTensor) -> str:
+    return f"{tensor.name}: {tensor.dtype} {tensor.format} {shape_text(tensor.shape)}, {tensor.nbytes} bytes"
+
+
+def summary(om: OmFile) -> dict[str, str]:
+    """What a model is, by label: the lines in which two models can be compared."""
+    attributes = om.text_attributes()
+    gears = om.gears
+    lines = {
+        "kind": kind(om),
+        "name": om.name,
+        "chip": om.soc_version or "not told",
+        "compiler": _compiler(om),
+        "framework": str(attributes.get("framework_type", "not told")),
+        "file": _exact(om.size),
+        "weights": f"{_exact(om.weight_size)}, {om.weights_share:.1%} of the file",
+        "work memory": _exact(om.work_size) if not om.dynamic_shape else "chosen at every run",
+        "streams": str(om.number("stream_num")),
+        "events": str(om.number("event_num")),
+        "header": f"version {om.header.version:#x}, type {om.header.modeltype} ({om.header.kind}), IR version "
+        f"{om.header.om_ir_version}, platform {om.header.platform_version}, {64 if om.header.wide else 32}-bit tables",
+    }
+    if gears is not None:
+        shown = " ".join(shape_text(one) for one in gears.values[:32])
+        lines["gears"] = f"{len(gears.values)} {gears.kind}: {shown}{' ...' if len(gears.values) > 32 else ''}"
+    if "atc_cmdline" in attributes:
+        lines["command line"] = str(attributes["atc_cmdline"])
+    return lines
+
+
+def _exact(nbytes: int) -> str:
+    text = size_text(nbytes)
+    return text if text.endswith("bytes") else f"{text} ({nbytes} bytes)"
+
+
+def _compiler(om: OmFile) -> str:
+    return f"ATC {om.atc_version}" if om.atc_version else "not told"
+
+
+def _compared(om: OmFile) -> dict[str, str]:
+    lines = summary(om)
+    for side, tensors in (("input", om.inputs), ("output", om.outputs)):
+        lines |= {f"{side} {index}": _tensor(tensor) for index, tensor in enumerate(tensors)}
+    if om.definition is not None:
+        lines["operators"] = str(om.definition.op_count)
+        lines |= {f"operators {name}": str(count) for name, count in om.definition.op_types.items()}
+    for section in om.models[0].sections if om.models else ():
+        lines[f"section {section.name}"] = f"{section.size} bytes"
+    return lines
+
+
+def compare(one: OmFile, other: OmFile) -> tuple[list[tuple[str, str, str]], list[tuple[str, str]]]:
+    """(label, first's value, second's value) of what differs, and (label, value) of what does not.
+
+    What only one of them has is "-" for the other.
+    """
+    ours, theirs = _compared(one), _compared(other)
+    labels = [*ours, *(label for label in theirs if label not in ours)]
+    different = [
+        (label, ours.get(label, "-"), theirs.get(label, "-"))
+        for label in labels
+        if ours.get(label) != theirs.get(label)
+    ]
+    return different, [(label, ours[label]) for label in labels if label in ours and ours[label] == theirs.get(label)]
