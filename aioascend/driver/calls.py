@@ -153,9 +153,12 @@ class Driver(ModelCalls):
     def synchronize_stream(self, stream: int, timeout_ms: int = -1) -> bool:
         """Block (GIL released) until the stream is empty; False on timeout. Raises what its tasks failed with."""
         acl, c = self.acl, self.c
+        call = "acl.rt.synchronize_stream"
         if timeout_ms >= 0 and c.aclrtSynchronizeStreamWithTimeout is not None:
+            call = "acl.rt.synchronize_stream_with_timeout"
             ret = c.aclrtSynchronizeStreamWithTimeout(stream, timeout_ms)
         elif timeout_ms >= 0 and hasattr(acl.rt, "synchronize_stream_with_timeout"):
+            call = "acl.rt.synchronize_stream_with_timeout"
             ret = acl.rt.synchronize_stream_with_timeout(stream, timeout_ms)
         elif c.aclrtSynchronizeStream is not None:
             ret = c.aclrtSynchronizeStream(stream)
@@ -164,7 +167,7 @@ class Driver(ModelCalls):
         if ret == STREAM_SYNC_TIMEOUT:
             return False
         if ret:
-            raise self.error(ret, "acl.rt.synchronize_stream")
+            raise self.error(ret, call)
         return True
 
     def stream_query(self, stream: int) -> bool:

@@ -8,15 +8,13 @@ it: a submodule or function kept under another name, `getattr` with a computed n
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeGuard
 
-from .forms import ABSENT, C_FUNCTIONS, FORMS, NAMED_ONLY, SUBMODULES
+from .forms import ABSENT, FORMS, NAMED_ONLY, SUBMODULES
 
 ROOTS = frozenset({"acl", "_acl"})
-C_NAME = re.compile(r"acl(rt|mdl|op|prof)?[A-Z]\w+")
 
 
 @dataclass(frozen=True)
@@ -231,22 +229,3 @@ def _imported(node: ast.Import | ast.ImportFrom) -> set[str]:
     if isinstance(node, ast.Import):
         return {alias.name.split(".")[0] for alias in node.names}
     return {(node.module or "").split(".")[0]} if node.level == 0 else set()
-
-
-def c_functions(text: str) -> dict[str, int]:
-    """Give the C functions a source names, as attribute or as a string, with the line of the first mention."""
-    found: dict[str, int] = {}
-    for node in ast.walk(ast.parse(text)):
-        name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "value", None)
-        if isinstance(node, ast.Attribute | ast.Constant) and isinstance(name, str) and C_NAME.fullmatch(name):
-            found.setdefault(name, node.lineno)
-    return found
-
-
-def unknown_c_functions(text: str) -> list[Finding]:
-    """Find C functions outside the table of prototypes."""
-    return [
-        Finding(line, f"{name} is not among the C prototypes of the reference")
-        for name, line in c_functions(text).items()
-        if name not in C_FUNCTIONS
-    ]

@@ -1,4 +1,4 @@
-"""Call forms of pyACL as the reference lists them (pyACL reference §4-§13), and its C functions (§21).
+"""Call forms of pyACL as the reference lists them (pyACL reference §4-§13).
 
 A line reads `submodule.function(arguments) -> results`. Brackets hold an argument that may be left out; `None` is no
 result. Functions that the reference only names are in `NAMED_ONLY`: calling one is building on a guess.
@@ -275,34 +275,3 @@ def read_forms(text: str) -> dict[str, Form]:
 
 
 FORMS = read_forms(_FORMS)
-
-# C functions that may be called directly, with their number of arguments (pyACL reference §21).
-C_FUNCTIONS: dict[str, int] = {
-    "aclInit": 1,
-    "aclFinalize": 0,
-    "aclrtSetDevice": 1,
-    "aclrtResetDevice": 1,
-    "aclrtCreateContext": 2,
-    "aclrtDestroyContext": 1,
-    "aclrtSetCurrentContext": 1,
-    "aclrtMalloc": 3,
-    "aclrtMallocHost": 2,
-    "aclrtFree": 1,
-    "aclrtFreeHost": 1,
-    "aclrtMemcpy": 5,
-    "aclrtMemcpyAsync": 6,
-    "aclrtDestroyStream": 1,
-    "aclrtSynchronizeStream": 1,
-    "aclrtSynchronizeStreamWithTimeout": 2,
-    "aclrtSynchronizeDevice": 0,
-    "aclrtUnSubscribeReport": 2,
-    "aclrtSubscribeReport": 2,
-    "aclmdlQuerySize": 3,
-    "aclmdlLoadFromFile": 2,
-    "aclmdlLoadFromMem": 3,
-    "aclmdlLoadFromFileWithMem": 6,
-    "aclmdlLoadFromMemWithMem": 7,
-    "aclmdlExecuteAsync": 4,
-    "aclmdlUnload": 1,
-    "aclGetRecentErrMsg": 0,
-}
