@@ -119,7 +119,8 @@ class Native:
         return CFUNCTYPE(c_int, *arguments)(_never_raises(_call(owner, function, arguments), codes.INTERNAL_ERROR))
 
     def _message(self) -> int | None:
-        text = self._acl.get_recent_err_msg()
+        with released():
+            text = self._acl.get_recent_err_msg()
         if text is None:
             return None
         # The thread's own, until it asks again.
@@ -167,7 +168,9 @@ def _never_raises(function: Callable[..., Any], failed: Any) -> Callable[..., An
         try:
             return function(*given)
         except KeyboardInterrupt:
-            _thread.interrupt_main()  # it comes when the call has returned, as it would had C been interrupted
+            # It comes a moment later, when the call has returned, as it would had C been interrupted: in here ctypes
+            # would swallow it.
+            threading.Timer(0.01, _thread.interrupt_main).start()
             return failed
         except BaseException:
             logger.exception("the emulator failed in a call to its C library")

@@ -15,6 +15,8 @@ from fnmatch import fnmatchcase
 from math import isfinite
 from typing import Any
 
+from .gil import holds
+
 _held: Any = ctypes.PyDLL(None)
 _SPIN_BELOW = 100e-6
 
@@ -88,7 +90,7 @@ class Profile:
             end = time.perf_counter() + seconds
             while time.perf_counter() < end:
                 pass
-        elif self.hold_gil:
+        elif self.hold_gil and holds(""):
             _held.usleep(ctypes.c_uint(int(seconds * 1e6)))
         else:
             time.sleep(seconds)
