@@ -18,7 +18,7 @@ from typing import NoReturn
 
 import aioascend
 
-from . import devices, emulate, inspect, run
+from . import bench, devices, emulate, inspect, run
 from .arguments import UsageError
 
 __all__ = ["main"]
@@ -32,6 +32,7 @@ examples:
   aioascend devices
   aioascend inspect model.onnx --shape x:1,3,224,224
   aioascend run model.om --input x.npy --output-dir out
+  aioascend bench model.om --depth auto
   aioascend emulate infer.py model.om
 """
 
@@ -79,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"aioascend {_version()}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (devices, inspect, run, emulate):
+    for command in (devices, inspect, run, bench, emulate):
         command.add_to(commands)
     return parser
 

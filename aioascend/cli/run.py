@@ -65,9 +65,7 @@ def run(options: argparse.Namespace) -> None:
     # Known before the model is loaded, so told before.
     if directory is not None and directory.exists() and not directory.is_dir():
         raise UsageError(f"--output-dir: {directory} is not a directory")
-    for text in options.input:
-        if not _readings(text):
-            raise UsageError(f"--input {text}: there is no such file")
+    check_files(options.input)
 
     # The synchronous doors: reading a file blocks, and Ctrl-C must end that too.
     with aioascend.Session(options.model, **model_options(options)) as session:
@@ -83,6 +81,13 @@ def run(options: argparse.Namespace) -> None:
             write_npy(directory / file_name, array)
             row.append(str(directory / file_name))
     print(table(heading, rows))
+
+
+def check_files(texts: Sequence[str]) -> None:
+    """Raise `UsageError` unless every text of `--input` leads to a file."""
+    for text in texts:
+        if not _readings(text):
+            raise UsageError(f"--input {text}: there is no such file")
 
 
 def read_inputs(texts: Sequence[str], specs: Sequence[aioascend.TensorSpec]) -> dict[str, npt.NDArray[Any]]:

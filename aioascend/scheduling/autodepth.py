@@ -1,0 +1,115 @@
+"""How many requests to have on the device at once: the least depth beyond which throughput hardly grows.
+
+No clock and no device: whoever measures asks `AutoDepth.trying` for the next depth, and tells it the throughput.
+
+Throughput over depth rises until the slowest stage is never idle and is flat from there, while every further request
+on the device only waits there longer. So one place is measured first, then one more at a time; the first that brings
+less than `gain` ends the search, and it is not taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+__all__ = ["GAIN", "MOST", "AutoDepth", "Choice", "choose"]
+
+GAIN = 0.05
+"""What another place must bring: below that a difference is noise on most machines."""
+MOST = 8
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A depth, and why it is that one."""
+
+    depth: int
+    reason: str
+
+
+class AutoDepth:
+    """A search for the depth of a session.
+
+    `gain` is the growth in throughput that one more place must bring (0.05: 5 %), `most` the greatest depth tried.
+    """
+
+    def __init__(self, *, gain: float = GAIN, most: int = MOST) -> None:
+        if not gain >= 0:
+            raise ValueError(f"gain: wanted a share of at least 0, given {gain!r}")
+        if most < 1:
+            raise ValueError(f"most: wanted at least 1, given {most!r}")
+        self._gain = gain
+        self._most = most
+        self._measured: list[float] = []  # by depth, from 1
+        self._choice: Choice | None = None
+
+    @property
+    def trying(self) -> int | None:
+        """The depth to measure now; None when the search is over."""
+        return None if self._choice is not None else len(self._measured) + 1
+
+    @property
+    def choice(self) -> Choice | None:
+        """The outcome; None while the search goes on."""
+        return self._choice
+
+    @property
+    def curve(self) -> dict[int, float]:
+        """The throughputs told so far, by depth."""
+        return dict(enumerate(self._measured, 1))
+
+    def measured(self, throughput: float) -> None:
+        """The depth being tried gave `throughput` (in any unit, the same for all)."""
+        if self._choice is not None:
+            raise RuntimeError("the search is over")
+        if not throughput >= 0:
+            raise ValueError(f"throughput: wanted a number of at least 0, given {throughput!r}")
+        self._measured.append(throughput)
+        depth = len(self._measured)
+        if depth > 1 and not _grows(self._measured[-2], throughput, self._gain):
+            self._choice = Choice(depth - 1, _too_little(depth - 1, depth, self._measured[-2], throughput, self._gain))
+        elif depth == self._most:
+            self._choice = Choice(depth, _last(self.curve, self._gain))
+
+
+def choose(curve: Mapping[int, float], gain: float = GAIN) -> Choice:
+    """The least depth of a measured curve that no greater one beats by more than `gain`, and why.
+
+    Raises `ValueError` for an empty curve.
+    """
+    if not curve:
+        raise ValueError("no depth was measured")
+    depths = sorted(curve)
+    for index, depth in enumerate(depths):
+        later = depths[index + 1 :]
+        if not later:
+            return Choice(depth, _last(curve, gain))
+        best = max(later, key=curve.__getitem__)
+        if not _grows(curve[depth], curve[best], gain):
+            return Choice(depth, _too_little(depth, best, curve[depth], curve[best], gain))
+    raise AssertionError("the greatest depth has none after it")
+
+
+def _grows(before: float, after: float, gain: float) -> bool:
+    return after > before * (1 + gain)
+
+
+def _too_little(depth: int, more: int, before: float, after: float, gain: float) -> str:
+    if not before:
+        return f"depth {more} brings nothing either"
+    growth = after / before - 1
+    change = f"{growth:.1%} more" if growth >= 0 else f"{-growth:.1%} less"
+    return (
+        f"depth {more} brings {change} throughput than depth {depth}, and has to bring {gain:.0%} more to be worth it"
+    )
+
+
+def _last(curve: Mapping[int, float], gain: float) -> str:
+    if len(curve) == 1:
+        return "it is the only depth that was tried"
+    *_, before, depth = sorted(curve)
+    growth = curve[depth] / curve[before] - 1 if curve[before] else 0.0
+    return (
+        f"it is the greatest depth tried, and still brings {growth:.1%} more throughput than depth {before}: "
+        "a greater one may bring more"
+    )

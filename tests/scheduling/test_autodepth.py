@@ -1,0 +1,122 @@
+"""The search for a depth."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aioascend.scheduling.autodepth import AutoDepth, Choice, choose
+
+TIMES = st.floats(0.1, 20)
+RATES = st.floats(0.01, 1e6)
+
+
+def search(throughput: dict[int, float], **options: float) -> AutoDepth:
+    """Search a curve that is told in advance."""
+    auto = AutoDepth(**options)  # type: ignore[arg-type]
+    while (depth := auto.trying) is not None:
+        auto.measured(throughput[depth])
+    return auto
+
+
+def pipeline(stages: tuple[float, ...], most: int = 64) -> dict[int, float]:
+    """Throughput of `depth` requests on stages of these times: all of them in turn, or the slowest never idle."""
+    return {depth: min(depth / sum(stages), 1 / max(stages)) for depth in range(1, most + 1)}
+
+
+@pytest.mark.parametrize(
+    "stages, depth",
+    [((2, 8, 1), 2), ((5, 5, 5), 3), ((1, 1, 1), 3), ((0.001, 8, 0.001), 1), ((3, 3, 3, 3), 4)],
+)
+def test_the_depth_of_a_pipeline_is_what_keeps_its_slowest_stage_busy(stages: tuple[float, ...], depth: int) -> None:
+    choice = search(pipeline(stages)).choice
+
+    assert choice is not None
+    assert choice.depth == depth
+    assert f"depth {depth + 1} brings 0.0% more" in choice.reason
+    assert "5% more" in choice.reason
+
+
+def test_one_place_is_measured_first_and_then_one_more_at_a_time() -> None:
+    auto = AutoDepth()
+    tried = []
+    while (depth := auto.trying) is not None:
+        tried.append(depth)
+        auto.measured(min(depth, 4))
+
+    assert tried == [1, 2, 3, 4, 5]
+    assert auto.curve == {1: 1, 2: 2, 3: 3, 4: 4, 5: 4}
+
+
+def test_it_stops_at_the_most_and_says_that_more_may_be_better() -> None:
+    choice = search({depth: float(depth) for depth in range(1, 9)}, most=4).choice
+
+    assert choice == Choice(
+        4,
+        "it is the greatest depth tried, and still brings 33.3% more throughput than depth 3: "
+        "a greater one may bring more",
+    )
+
+
+def test_less_throughput_ends_it_too() -> None:
+    choice = search({1: 100.0, 2: 80.0}).choice
+
+    assert choice is not None
+    assert choice.depth == 1
+    assert "20.0% less" in choice.reason
+
+
+@given(st.lists(RATES, min_size=20, max_size=20), st.floats(0, 1), st.integers(1, 20))
+def test_every_place_but_the_last_tried_brought_the_gain(rates: list[float], gain: float, most: int) -> None:
+    auto = search(dict(enumerate(rates, 1)), gain=gain, most=most)
+    choice, curve = auto.choice, auto.curve
+
+    assert choice is not None
+    assert choice.reason
+    assert 1 <= choice.depth <= len(curve) <= most
+    for depth in range(2, choice.depth + 1):
+        assert curve[depth] > curve[depth - 1] * (1 + gain)
+    if choice.depth < len(curve):
+        assert len(curve) == choice.depth + 1
+        assert curve[len(curve)] <= curve[choice.depth] * (1 + gain)
+    else:
+        assert len(curve) == most
+
+
+@given(st.tuples(TIMES, TIMES, TIMES))
+def test_the_search_finds_within_its_gain_what_any_depth_could_give(stages: tuple[float, ...]) -> None:
+    curve = pipeline(stages)
+    choice = search(curve, most=64).choice
+
+    assert choice is not None
+    # The curve rises by equal steps until it is flat, so that the step not taken is all that is missed.
+    assert curve[choice.depth] * 1.05 >= curve[64]
+    assert choose(curve).depth == choice.depth
+
+
+@given(st.dictionaries(st.integers(1, 256), RATES, min_size=1, max_size=8), st.floats(0, 1))
+def test_of_a_table_the_least_depth_is_chosen_that_none_after_it_beats(curve: dict[int, float], gain: float) -> None:
+    chosen = choose(curve, gain)
+
+    def unbeaten(depth: int) -> bool:
+        return all(curve[more] <= curve[depth] * (1 + gain) for more in curve if more > depth)
+
+    assert unbeaten(chosen.depth)
+    assert not any(unbeaten(depth) for depth in curve if depth < chosen.depth)
+
+
+def test_what_makes_no_sense_is_refused() -> None:
+    with pytest.raises(ValueError, match="gain"):
+        AutoDepth(gain=float("nan"))
+    with pytest.raises(ValueError, match="most"):
+        AutoDepth(most=0)
+    with pytest.raises(ValueError, match="no depth"):
+        choose({})
+    auto = AutoDepth(most=1)
+    with pytest.raises(ValueError, match="throughput"):
+        auto.measured(float("nan"))
+    auto.measured(0.0)
+    assert auto.choice == Choice(1, "it is the only depth that was tried")
+    with pytest.raises(RuntimeError, match="over"):
+        auto.measured(1.0)
