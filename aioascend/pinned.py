@@ -11,7 +11,7 @@ from .runtime.leases import Lease
 from .runtime.pipeline import Pipeline
 from .runtime.request import Array, Request
 from .runtime.uncopyable import Uncopyable
-from .waiting import run_request
+from .waiting import limit_of, priority_of, run_request
 
 __all__ = ["PinnedInputs", "PinnedRequest"]
 
@@ -68,16 +68,19 @@ class PinnedRequest(Uncopyable):
             raise StaleLease("use `async with session.request() as request:`, and the inputs inside the block only")
         return self._inputs
 
-    async def run(self, *, timeout: float | None = None) -> Outputs:
+    async def run(self, *, timeout: float | None = None, priority: int = 0) -> Outputs:
         """Run the model on what the inputs hold now; do not write into them until it returns.
 
-        May be called again after writing new values. The outputs belong to the caller. Raises what `Session.infer`
-        raises.
+        May be called again after writing new values. The outputs belong to the caller. Takes and raises what
+        `Session.infer` takes and raises. After a cancel or a timeout the device may still be reading the inputs: leave
+        the request and make another, whose memory is never that of a run under way.
         """
         lease = self._lease
         if lease is None or self._inputs is None:
             raise StaleLease("run() outside its `async with session.request()` block: the memory was given back")
-        return await run_request(self._pipeline, Request([], patient=False, pinned=lease), timeout)
+        limit, urgency = limit_of(timeout), priority_of(priority)
+        request = Request([], patient=False, priority=urgency, timeout=limit, pinned=lease)
+        return await run_request(self._pipeline, request)
 
     async def __aenter__(self) -> PinnedRequest:
         if self._lease is not None:

@@ -6,9 +6,10 @@ import asyncio
 import os
 import threading
 import warnings
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal
 
@@ -17,7 +18,7 @@ import numpy as np
 from . import driver
 from .errors import BlockingCallInLoop, InvalidInput, SessionClosed
 from .mapping import map_ordered
-from .model import Outputs, ShapeOptions, TensorSpec, check_inputs, load_models, open_source
+from .model import LoadedModel, Outputs, ShapeOptions, TensorSpec, check_inputs, load_models, open_source
 from .pinned import PinnedRequest
 from .runtime import process
 from .runtime.background import run_in_background, wait_for
@@ -29,7 +30,7 @@ from .runtime.timing import TimingSource
 from .runtime.uncopyable import Uncopyable
 from .telemetry.statistics import SessionStatistics
 from .ticket import Ticket
-from .waiting import expired, limit_of, prepare_anyio, run_request, until_taken
+from .waiting import limit_of, prepare_anyio, priority_of, run_request, run_request_blocking, until_taken
 
 __all__ = ["Session"]
 
@@ -37,6 +38,8 @@ Model = str | os.PathLike[str] | bytes | bytearray | memoryview
 # A stream holds about 2,000 tasks, and a submission to a full one blocks with the GIL held (pyACL reference §3); a
 # request takes three of them at most.
 _MOST_DEPTH = 256
+# 1,024 requests of 1 MiB: below that size the number of requests is what bounds the queue, above it the memory.
+_WAITING_BYTES = 1 << 30
 State = Literal["new", "opening", "open", "closing", "closed"]
 
 
@@ -53,7 +56,12 @@ class Session(Uncopyable):
     of them), else from ``output_shapes``.
 
     ``depth`` is the number of requests on the device at once for each of the ``instances`` of the model that are
-    loaded; ``max_waiting`` bounds the queue before it; ``warmup`` runs the model that often, on zeros, at open.
+    loaded; ``warmup`` runs the model that often, on zeros, at open.
+
+    ``max_waiting`` bounds the queue before the device, and so how long a request may have to wait in it;
+    ``max_waiting_bytes`` bounds the bytes of input in it, and so the memory that waiting callers keep alive, because
+    the arrays are theirs and are copied when their turn comes. ``infer`` and ``run`` raise `Overloaded` past either;
+    ``submit`` and ``map`` wait, and count for neither.
 
     A session may be made outside any loop, and used from several loops and threads. It is opened and closed by
     ``async with``, plain ``with``, or ``await session.open()`` and ``await session.aclose()``.
@@ -70,6 +78,7 @@ class Session(Uncopyable):
         instances: int = 1,
         depth: int = 3,
         max_waiting: int = 1024,
+        max_waiting_bytes: int = _WAITING_BYTES,
         warmup: int = 0,
     ) -> None:
         self._model: Model | None = model  # until it is opened: bytes of it need not be kept
@@ -78,6 +87,7 @@ class Session(Uncopyable):
         self._instances = _count("instances", instances, 1)
         self._depth = _count("depth", depth, 1, _MOST_DEPTH)
         self._max_waiting = _count("max_waiting", max_waiting, 0)
+        self._max_waiting_bytes = _count("max_waiting_bytes", max_waiting_bytes, 0)
         self._warmup = _count("warmup", warmup, 0)
         self._name = f"<{len(model)} bytes>" if isinstance(model, (bytes, bytearray, memoryview)) else _basename(model)
         self._lock = threading.Lock()
@@ -92,33 +102,40 @@ class Session(Uncopyable):
 
     # -- inference --------------------------------------------------------------------------------------------------
 
-    async def infer(self, inputs: Any, *, timeout: float | None = None) -> Outputs:
+    async def infer(self, inputs: Any, *, timeout: float | None = None, priority: int = 0) -> Outputs:
         """Run the model on `inputs` and return its outputs.
 
         `inputs` is one array (for a model of one input), a list or tuple of arrays in the model's order, or a mapping
         of names to arrays; dtype and shape must be the model's, the layout may be any. A Python number is taken for a
-        0-d input. The arrays are borrowed until the call returns: do not write into them before. The outputs are new
-        arrays that belong to the caller.
+        0-d input. The arrays are borrowed until the call returns or raises: do not write into them before, and do as
+        you like after. The outputs are new arrays that belong to the caller.
 
-        Waits in the queue; `timeout` is the limit in seconds for everything. Cancelling it frees the caller at once
-        (after a copy of its arrays in progress has stopped); what is still queued never reaches the device.
+        Waits in the queue: the smaller `priority` first (-100 to 100, as ACL's streams and `asyncio.PriorityQueue`
+        count), within a priority in the order of arrival. At least one of 8 turns goes to whoever has waited longest,
+        so that nobody waits for ever. `timeout` is the limit in seconds for everything. Cancelling frees the caller at
+        once, and so does the limit (after a copy of its arrays in progress has stopped). What is still queued then
+        never reaches the device; what runs there keeps its place, and its memory, until the device is done.
 
-        Raises `InvalidInput` before anything is queued, `Overloaded` when the queue is full, `DeadlineExceeded`,
-        `SessionClosed`, and `AclError` (`ExecutionFailed`, `OutOfMemory`, `DeviceLost`) for what the device reports.
+        Raises `InvalidInput` before anything is queued, `Overloaded` when the queue is full, `DeadlineExceeded` when
+        the limit has passed (or a little earlier, when the device is busy and the time left is shorter than any recent
+        run took), `SessionClosed`, and `AclError` (`ExecutionFailed`, `OutOfMemory`, `DeviceLost`) for what the device
+        reports.
         """
         pipeline = self._usable()
-        request = Request(self._checked(pipeline, inputs), patient=False)
+        request = self._impatient(pipeline, inputs, timeout, priority)
         del inputs  # an exception that is kept must not keep the arrays
-        return await run_request(pipeline, request, timeout)
+        return await run_request(pipeline, request)
 
-    async def submit(self, inputs: Any) -> Ticket:
+    async def submit(self, inputs: Any, *, priority: int = 0) -> Ticket:
         """Queue a run and return, once `inputs` have been copied, a ticket to await the outputs with.
 
-        From then on the arrays are the caller's again. Waits for a place instead of being refused: for producers that
-        want to be slowed down to the device's pace. Raises what `infer` raises, except `Overloaded`.
+        From then on the arrays are the caller's again, and writing into them changes nothing. If it raises or is
+        cancelled they are the caller's too, and nothing runs. Waits for a place, by `priority` as `infer` does, instead
+        of being refused: for producers that want to be slowed down to the device's pace. Raises what `infer` raises,
+        except `Overloaded` and `DeadlineExceeded`.
         """
         pipeline = self._usable()
-        request = Request(self._checked(pipeline, inputs), patient=True)
+        request = Request(self._checked(pipeline, inputs), patient=True, priority=priority_of(priority))
         del inputs
         current_port()
         pipeline.submit(request)
@@ -132,14 +149,15 @@ class Session(Uncopyable):
             raise request.error
         return Ticket(pipeline, request)
 
-    def map(self, items: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Outputs]:
+    def map(self, items: Iterable[Any] | AsyncIterable[Any], *, priority: int = 0) -> AsyncIterator[Outputs]:
         """Run the model on every item and yield the outputs in the items' order.
 
         Takes a plain or an asynchronous iterable of what `infer` takes. Bounded: it reads ahead only as far as keeps
         the device busy, and waits for a slow consumer. The first failing item raises at its place in the order;
-        leaving the loop gives up what has not run yet.
+        leaving the loop gives up what has not run yet. `priority` is that of `submit`.
         """
-        return map_ordered(self.submit, items, ahead=self._depth * self._instances + 2)
+        submit = partial(self.submit, priority=priority_of(priority))
+        return map_ordered(submit, items, ahead=self._depth * self._instances + 2)
 
     def request(self) -> PinnedRequest:
         """Pinned memory to write the inputs into yourself, so that nothing is copied on the host.
@@ -149,28 +167,16 @@ class Session(Uncopyable):
         """
         return PinnedRequest(self._usable())
 
-    def infer_sync(self, inputs: Any, *, timeout: float | None = None) -> Outputs:
+    def infer_sync(self, inputs: Any, *, timeout: float | None = None, priority: int = 0) -> Outputs:
         """`infer` for scripts, notebooks and plain threads: blocks the calling thread.
 
         Raises `BlockingCallInLoop` on the thread of a running event loop, which it would block.
         """
         _refuse_in_loop("infer_sync", "infer")
         pipeline = self._usable()
-        limit = limit_of(timeout)
-        request = Request(self._checked(pipeline, inputs), patient=False)
+        request = self._impatient(pipeline, inputs, timeout, priority)
         del inputs
-        if limit is not None and limit <= 0:
-            raise expired(timeout)
-        pipeline.submit(request)
-        try:
-            request.done.wait_blocking(limit)
-        finally:
-            if not request.done:
-                pipeline.abandon(request)
-                request.taken.wait_blocking()
-        if request.abandoned and request.error is None:
-            raise expired(timeout)
-        return request.result()
+        return run_request_blocking(pipeline, request)
 
     # -- what it is -------------------------------------------------------------------------------------------------
 
@@ -205,6 +211,7 @@ class Session(Uncopyable):
             depth=self._depth,
             instances=self._instances,
             waiting=queue.waiting if queue else 0,
+            waiting_bytes=queue.waiting_bytes if queue else 0,
             staging=queue.staging if queue else 0,
             running=queue.running if queue else 0,
             draining=queue.draining if queue else 0,
@@ -212,6 +219,7 @@ class Session(Uncopyable):
             completed=counters.completed if counters else 0,
             failed=counters.failed if counters else 0,
             cancelled=counters.cancelled if counters else 0,
+            expired=counters.expired if counters else 0,
             refused=counters.refused if counters else 0,
             repeated=pipeline.repeated if pipeline else 0,
         )
@@ -228,6 +236,9 @@ class Session(Uncopyable):
         if now.state in ("open", "closing"):
             places = now.depth * now.instances
             text += f", {now.running}/{places} running, {now.waiting + now.staging} waiting, {now.completed} completed"
+            for what in ("failed", "cancelled", "expired", "refused"):
+                if count := getattr(now, what):
+                    text += f", {count} {what}"
         return text + ">"
 
     # -- opening and closing ----------------------------------------------------------------------------------------
@@ -358,7 +369,14 @@ class Session(Uncopyable):
         self._core = core
         try:
             started.result()
-            load = core.control(_load, core, model, self._options, self._instances, self._depth, self._max_waiting)
+            make = partial(
+                Pipeline,
+                core,
+                depth=self._depth,
+                max_waiting=self._max_waiting,
+                max_waiting_bytes=self._max_waiting_bytes,
+            )
+            load = core.control(_load, core, model, self._options, self._instances, make)
             del model
             pipeline, models = load.result()
             try:
@@ -438,19 +456,27 @@ class Session(Uncopyable):
             )
         return SessionClosed(f"{self!r}: make a new one")
 
+    def _impatient(self, pipeline: Pipeline, inputs: Any, timeout: float | None, priority: int) -> Request:
+        limit, urgency = limit_of(timeout), priority_of(priority)
+        return Request(self._checked(pipeline, inputs), patient=False, priority=urgency, timeout=limit)
+
     def _checked(self, pipeline: Pipeline, inputs: Any) -> list[Any]:
         return check_inputs(inputs, pipeline.signature.inputs, pipeline.input_index)
 
 
 def _load(
-    core: DeviceCore, model: Model, options: ShapeOptions, instances: int, depth: int, max_waiting: int
+    core: DeviceCore,
+    model: Model,
+    options: ShapeOptions,
+    instances: int,
+    make: Callable[[list[LoadedModel]], Pipeline],
 ) -> tuple[Pipeline, ExitStack]:
     """Load the model and build its pipeline, with the stack that undoes both; control thread."""
     with ExitStack() as stack:
         models = load_models(core.driver, open_source(model), options, instances)
         for one in models:
             stack.callback(quietly, one.unload)
-        pipeline = Pipeline(core, models, depth=depth, max_waiting=max_waiting)
+        pipeline = make(models)
         stack.callback(pipeline.close)
         return pipeline, stack.pop_all()
 

@@ -9,41 +9,73 @@ import anyio
 import anyio.lowlevel
 import numpy as np
 
-from .errors import DeadlineExceeded, InvalidInput
+from .errors import InvalidInput
 from .model import Outputs
 from .runtime.pipeline import Pipeline
 from .runtime.ports import current_port
-from .runtime.request import Request
+from .runtime.request import Request, too_late
 
-__all__ = ["expired", "limit_of", "prepare_anyio", "run_request", "until_taken"]
+__all__ = ["limit_of", "prepare_anyio", "priority_of", "run_request", "run_request_blocking", "until_taken"]
+
+_PRIORITIES = 100
+"""Classes of requests, not scores of single ones: choosing the next walks over those that are in use."""
 
 
-async def run_request(pipeline: Pipeline, request: Request, timeout: float | None) -> Outputs:
-    """Submit a request and wait for its outcome; raises `DeadlineExceeded` after `timeout` seconds."""
-    limit = limit_of(timeout)
-    if limit is not None and limit <= 0:
-        raise expired(timeout)
+async def run_request(pipeline: Pipeline, request: Request) -> Outputs:
+    """Submit a request and wait for its outcome; raises `DeadlineExceeded` when its time is up."""
     current_port()  # before anything is queued: raises where no loop runs
-    pipeline.submit(request)
+    _submit(pipeline, request)
+    waited = False
     try:
-        await request.done.wait(limit)
+        await request.done.wait(request.deadline)
+        waited = True
+    except GeneratorExit:
+        pipeline.abandon(request)  # the task was thrown away with its loop: nobody is left who could wait
+        raise
+    finally:
+        if not request.done and not request.abandoned:
+            pipeline.abandon(request, expired=waited)
+            await until_taken(request)
+    return _outcome(request)
+
+
+def run_request_blocking(pipeline: Pipeline, request: Request) -> Outputs:
+    """`run_request` for a plain thread."""
+    _submit(pipeline, request)
+    waited = False
+    try:
+        request.done.wait_blocking(request.timeout)
+        waited = True
     finally:
         if not request.done:
-            pipeline.abandon(request)
-            await until_taken(request)
+            pipeline.abandon(request, expired=waited)
+            request.taken.wait_blocking()
+    return _outcome(request)
+
+
+def _submit(pipeline: Pipeline, request: Request) -> None:
+    if request.timeout is not None and request.timeout <= 0:
+        raise too_late(request.timeout)
+    pipeline.submit(request)
+
+
+def _outcome(request: Request) -> Outputs:
     if request.abandoned and request.error is None:
-        raise expired(timeout)
+        raise too_late(request.timeout)
     return request.result()
 
 
 async def until_taken(request: Request) -> None:
-    """Wait until nothing reads the caller's arrays any more, however often the waiting task is cancelled meanwhile."""
+    """Wait until nothing reads the caller's arrays any more, and only then let a cancellation through."""
+    cancelled: asyncio.CancelledError | None = None
     while not request.taken:
         with anyio.CancelScope(shield=True):
             try:
                 await request.taken.wait()
-            except asyncio.CancelledError:
-                continue  # the caller is being cancelled already; its arrays are still being read
+            except asyncio.CancelledError as error:
+                cancelled = error
+    if cancelled is not None:
+        raise cancelled
 
 
 def limit_of(timeout: float | None) -> float | None:
@@ -55,9 +87,14 @@ def limit_of(timeout: float | None) -> float | None:
     return None if math.isinf(timeout) and timeout > 0 else float(timeout)
 
 
-def expired(timeout: float | None) -> DeadlineExceeded:
-    """The error of a request whose time ran out."""
-    return DeadlineExceeded(f"the request was not finished within {timeout} s")
+def priority_of(priority: int) -> int:
+    """The priority as an int; raises `InvalidInput`."""
+    if isinstance(priority, bool) or not isinstance(priority, (int, np.integer)) or abs(priority) > _PRIORITIES:
+        raise InvalidInput(
+            f"priority: wanted a whole number from {-_PRIORITIES} to {_PRIORITIES}, the smaller the more urgent, "
+            f"given {priority!r}"
+        )
+    return int(priority)
 
 
 def prepare_anyio() -> None:

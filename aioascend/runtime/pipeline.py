@@ -25,7 +25,7 @@ from .buffers import InputBuffer, OutputBuffer
 from .core import DeviceCore, quietly
 from .lane import Lane, Place
 from .leases import LeasePool
-from .request import Array, Request
+from .request import Array, Request, too_late
 from .timing import Timing
 
 __all__ = ["Pipeline"]
@@ -39,7 +39,9 @@ _INLINE_BYTES = 1 << 20
 class Pipeline:
     """The device-thread side of a session; built and closed on the control thread."""
 
-    def __init__(self, core: DeviceCore, models: list[LoadedModel], *, depth: int, max_waiting: int) -> None:
+    def __init__(
+        self, core: DeviceCore, models: list[LoadedModel], *, depth: int, max_waiting: int, max_waiting_bytes: int
+    ) -> None:
         self._core = core
         self.signature = signature = models[0].signature
         self.input_index = signature.input_index()
@@ -47,7 +49,6 @@ class Pipeline:
         self._input_inline = sum(spec.nbytes for spec in signature.inputs) <= _INLINE_BYTES
         self._output_inline = sum(spec.nbytes for spec in signature.outputs) <= _INLINE_BYTES
         self.counters = Counters()
-        self._max_waiting = max_waiting
         self.recorder: Recorder | None = None  # while a recording is on
         self._closing: str | None = None
         self._on_idle: Callable[[], None] | None = None
@@ -56,7 +57,12 @@ class Pipeline:
         staging = max(2, len(models) * depth)
         outlets = depth + 1  # one more than can run: results are copied out while a full set runs
         self.admission: Admission[Request] = Admission(
-            lanes=len(models), depth=depth, staging=staging, outlets=outlets, max_waiting=max_waiting
+            lanes=len(models),
+            depth=depth,
+            staging=staging,
+            outlets=outlets,
+            max_waiting=max_waiting,
+            max_waiting_bytes=max_waiting_bytes,
         )
         with ExitStack() as stack:
             driver = core.driver
@@ -94,12 +100,13 @@ class Pipeline:
             request.marks = recorder.begin(request.number, request.patient)
         self._core.post(self._offer, request)
 
-    def abandon(self, request: Request) -> None:
-        """Nobody waits for this request any more; from any thread.
+    def abandon(self, request: Request, *, expired: bool = False) -> None:
+        """Nobody waits for this request any more, because its time is up if `expired`; from any thread.
 
         What has not been launched never reaches the device. `request.taken` is set once its arrays are not read any
         more, which is at once unless a copy of them is under way.
         """
+        request.expired = expired
         request.abandoned = True
         if request.claim() is not None:
             request.taken.set(lambda port: port.wake())
@@ -117,22 +124,32 @@ class Pipeline:
             self._fail(request, SessionClosed(self._closing))
             return
         if request.abandoned:
-            self.counters.cancelled += 1
-            self._end(request)
+            self._give_up(request)
             return
         try:
-            self.admission.offer(request, patient=request.patient, pinned=request.pinned is not None)
+            self.admission.offer(
+                request,
+                priority=request.priority,
+                nbytes=request.nbytes,
+                deadline=request.deadline,
+                patient=request.patient,
+                pinned=request.pinned is not None,
+            )
         except QueueFull as full:
             self.counters.refused += 1
-            after = "" if full.retry_after is None else f"; a place is free in about {full.retry_after:.3f} s"
-            error = Overloaded(
-                f"the queue is full: {full.waiting} requests wait (max_waiting={self._max_waiting}){after}. "
-                "Try again later, raise max_waiting, or use submit or map, which wait for a place",
-                retry_after=full.retry_after,
-            )
-            self._fail(request, error)
+            self._fail(request, self._overloaded(full))
             return
         self._core.settle(self._settle)
+
+    def _overloaded(self, full: QueueFull) -> Overloaded:
+        admission = self.admission
+        after = "" if full.retry_after is None else f"; those before it are started in about {full.retry_after:.3f} s"
+        return Overloaded(
+            f"the queue is full: {full.waiting} requests wait (max_waiting={admission.max_waiting}), which hold "
+            f"{full.waiting_bytes} bytes of input (max_waiting_bytes={admission.max_waiting_bytes}){after}. Try again "
+            "later, raise the bound that is reached, or use submit or map, which wait for a place",
+            retry_after=full.retry_after,
+        )
 
     def _withdraw(self, request: Request) -> None:
         if request.done:
@@ -141,9 +158,19 @@ class Pipeline:
         if where is Where.STAGED:
             self._free_input(request)
         if where in (Where.WAITING, Where.STAGED):
-            self.counters.cancelled += 1
-            self._end(request)
+            self._give_up(request)
             self._core.settle(self._settle)
+
+    def _expire(self, request: Request, where: Where) -> None:
+        """It cannot be done in time any more, and was taken out of the queue."""
+        if not request.abandoned:  # else its withdrawal is on its way
+            request.expired = True
+        if where is Where.STAGING:
+            request.abandoned = True  # which stops the copy; what follows is done at its end
+            return
+        if where is Where.STAGED:
+            self._free_input(request)
+        self._give_up(request)
 
     def _settle(self) -> None:
         """The end of a burst: confirm what the device finished, then do whatever can be done next."""
@@ -154,7 +181,9 @@ class Pipeline:
         admission = self.admission
         if admission.waiting:
             self._reclaim_inputs()
-        while decision := admission.decide():
+        while decision := admission.decide(time.monotonic()):
+            for request, where in decision.expired:
+                self._expire(request, where)
             for request in decision.stage:
                 self._stage(request)
             for request, index in decision.launch:
@@ -170,8 +199,7 @@ class Pipeline:
         if arrays is None:  # abandoned a moment ago; its withdrawal is on its way
             self.admission.staging_failed(request)
             self.admission.staging_freed()
-            self.counters.cancelled += 1
-            self._end(request)
+            self._give_up(request)
             return
         request.buffer = self._staging.pop()
         if self._input_inline:
@@ -201,14 +229,16 @@ class Pipeline:
 
     def _copied_in(self, request: Request) -> None:
         request.taken.set(self._core.touch)
-        if request.error is not None:
+        if request.abandoned:
+            self.admission.withdraw(request)  # the copy may have stopped half-way
+        if request.error is not None and not request.abandoned:
             self.admission.staging_failed(request)
             self._free_input(request)
+            self.counters.failed += 1
             self._fail(request, request.error)
         elif not self.admission.staged(request):
             self._free_input(request)
-            self.counters.cancelled += 1
-            self._end(request)
+            self._give_up(request)
         self._core.settle(self._settle)
 
     def _free_input(self, request: Request) -> None:
@@ -237,13 +267,12 @@ class Pipeline:
             place.timing.told(request.marks, index)
         self._lanes[index].free(place)
         self._free_input(request)
-        self.admission.finished(index, time.monotonic())
+        self.admission.finished(request, time.monotonic())
         if error is not None:
             self.counters.failed += 1
             self._fail(request, error)
         elif request.abandoned:
-            self.counters.cancelled += 1
-            self._end(request)
+            self._give_up(request)
         elif not self._output_inline:
             self._core.copy(self._copy_out_and_tell, request, outlet, index)
             return
@@ -255,7 +284,7 @@ class Pipeline:
                 self._fail(request, _not_copied("outputs", failure))
             else:
                 self._succeed(request, arrays)
-        self._outlet_freed(index, outlet)
+        self._outlet_freed(index, outlet, request)
 
     def _copy_out_and_tell(self, request: Request, outlet: OutputBuffer, index: int) -> None:
         arrays: list[Array] = []
@@ -273,22 +302,30 @@ class Pipeline:
                 self.counters.failed += 1
                 self._fail(request, error)
             elif request.abandoned:
-                self.counters.cancelled += 1
-                self._end(request)
+                self._give_up(request)
             else:
                 self._succeed(request, arrays)
-            self._outlet_freed(index, outlet)
+            self._outlet_freed(index, outlet, request)
             self._core.settle(self._settle)
 
         self._core.post(copied, None)
 
-    def _outlet_freed(self, index: int, outlet: OutputBuffer) -> None:
+    def _outlet_freed(self, index: int, outlet: OutputBuffer, request: Request) -> None:
         self._lanes[index].outlets.append(outlet)
-        self.admission.drained(index)
+        self.admission.drained(request)
 
     def _succeed(self, request: Request, arrays: list[Array]) -> None:
         self.counters.completed += 1
         request.outputs = Outputs(arrays, self.signature.outputs, self._output_index)
+        self._end(request)
+
+    def _give_up(self, request: Request) -> None:
+        """The end of a request that nobody waits for, or that was too late."""
+        if request.expired:
+            self.counters.expired += 1
+            request.error = request.error or too_late(request.timeout, queued=not request.abandoned)
+        else:
+            self.counters.cancelled += 1
         self._end(request)
 
     def _fail(self, request: Request, error: Exception) -> None:
@@ -331,14 +368,13 @@ class Pipeline:
         self.leases.stop(reason)
         if not drain:
             for request in self.admission.pending():
+                request.error = SessionClosed(reason)
                 request.abandoned = True
                 where = self.admission.withdraw(request)
                 if where is Where.STAGED:
                     self._free_input(request)
                 if where is not Where.STAGING:
-                    self._fail(request, SessionClosed(reason))
-                else:
-                    request.error = SessionClosed(reason)
+                    self._give_up(request)
         self._core.settle(self._settle)
 
 

@@ -1,8 +1,9 @@
 """How the device thread reaches whoever waits: one small port a waiter, one wake-up a loop and burst.
 
 A port takes *notes* (a function and its argument) from any thread and runs them where the waiter lives. The device
-thread puts all notes of a burst first and then wakes each port once. The first implementation is an asyncio loop;
-`ThreadPort` serves the synchronous doors.
+thread puts all notes of a burst first and then wakes each port once. The first implementation is an asyncio loop,
+which also keeps the deadlines of its own waiters, so that they hold whatever the device thread is doing; `ThreadPort`
+serves the synchronous doors.
 """
 
 from __future__ import annotations
@@ -11,16 +12,20 @@ import asyncio
 import logging
 import os
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from ..errors import NoEventLoop
+from ..scheduling.deadlines import Deadlines
 
-__all__ = ["LoopPort", "Port", "ThreadPort", "current_port"]
+__all__ = ["LoopPort", "Port", "ThreadPort", "current_port", "resolve"]
 
 logger = logging.getLogger("aioascend.runtime")
+
+_EARLY_S = 0.001  # uvloop's clock counts milliseconds: a timer may fire so much before its time
 
 
 class Port(Protocol):
@@ -40,6 +45,9 @@ class LoopPort:
         self._loop = weakref.ref(loop)  # the registry's value must not keep its key alive
         self._notes: deque[tuple[Callable[[Any], None], Any]] = deque()
         self._armed = False
+        self._deadlines: Deadlines[asyncio.Future[None]] = Deadlines()
+        self._timer: asyncio.TimerHandle | None = None  # one for all of them: for the earliest when it was set
+        self._due = 0.0
 
     def put(self, function: Callable[[Any], None], argument: Any) -> None:
         """Leave a note for the loop's thread."""
@@ -47,18 +55,50 @@ class LoopPort:
 
     def wake(self) -> None:
         """Schedule one run through the notes unless one is already on its way."""
-        if self._armed:
+        loop = self._loop()
+        if self._armed and loop is not None and not loop.is_closed():
             return
         self._armed = True
-        loop = self._loop()
         try:
             if loop is None:
                 raise RuntimeError("the loop is gone")
             loop.call_soon_threadsafe(self._run)
         except RuntimeError:
-            # Nobody is left who could be told: the loop was closed with requests in flight.
+            # Nobody is left who could be told: the loop was closed with requests in flight. What waits there refers to
+            # the loop, and must not keep it alive through the registry.
             self._notes.clear()
             self._armed = False
+            self._deadlines = Deadlines()
+            self._timer = None
+
+    def watch(self, future: asyncio.Future[None], deadline: float) -> None:
+        """Resolve `future` at `deadline` (`time.monotonic`), unless `unwatch` comes first; on the loop's thread."""
+        self._deadlines.add(future, deadline)
+        if self._timer is None or deadline < self._due:
+            self._set_timer(deadline)
+
+    def unwatch(self, future: asyncio.Future[None]) -> None:
+        """Undo `watch`; leaves no timer when it was the last."""
+        self._deadlines.settle(future)
+        if self._timer is not None and not self._deadlines:
+            self._timer.cancel()
+            self._timer = None
+
+    def _set_timer(self, deadline: float) -> None:
+        loop = self._loop()
+        assert loop is not None
+        if self._timer is not None:
+            self._timer.cancel()
+        self._due = deadline
+        self._timer = loop.call_later(max(0.0, deadline - time.monotonic()), self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        for future, _ in self._deadlines.expire(time.monotonic() + _EARLY_S):
+            resolve(future)
+        earliest = self._deadlines.earliest()
+        if earliest is not None:
+            self._set_timer(earliest)
 
     def _run(self) -> None:
         self._armed = False  # before the first note is taken: a note put from now on arms anew, so none is left behind
@@ -68,6 +108,12 @@ class LoopPort:
             function(argument)
         if notes and not self._armed:
             self.wake()
+
+
+def resolve(future: asyncio.Future[None]) -> None:
+    """End a wait, unless its task was cancelled meanwhile; on the loop's thread."""
+    if not future.done():
+        future.set_result(None)
 
 
 class ThreadPort:

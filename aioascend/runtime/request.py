@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import time
 from typing import Any
 
 import numpy as np
 
+from ..errors import DeadlineExceeded
 from ..model import Outputs
 from ..telemetry.marks import Marks, now
 from .buffers import InputBuffer
 from .leases import Lease
 from .signal import Signal
 
-__all__ = ["Request"]
+__all__ = ["Request", "too_late"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -31,24 +33,41 @@ class Request:
         "_claim",
         "abandoned",
         "buffer",
+        "deadline",
         "done",
         "error",
+        "expired",
         "marks",
+        "nbytes",
         "number",
         "outputs",
         "patient",
         "pinned",
+        "priority",
         "taken",
+        "timeout",
     )
 
-    def __init__(self, arrays: list[Array], *, patient: bool, pinned: Lease | None = None) -> None:
+    def __init__(
+        self,
+        arrays: list[Array],
+        *,
+        patient: bool,
+        priority: int = 0,
+        timeout: float | None = None,
+        pinned: Lease | None = None,
+    ) -> None:
         self._claim = [arrays]
+        self.nbytes = sum(array.nbytes for array in arrays)
         self.number = next(_numbers)
         self.patient = patient
+        self.priority = priority
+        self.timeout = timeout  # seconds
+        self.deadline = None if timeout is None else time.monotonic() + timeout
+        self.expired = False  # given up because of its deadline
         self.pinned = pinned  # pinned memory that the caller has filled itself
-        self.buffer: InputBuffer | None = (
-            pinned.buffer if pinned is not None else None
-        )  # where its inputs lie until the device has read them
+        # Where its inputs lie until the device has read them.
+        self.buffer: InputBuffer | None = None if pinned is None else pinned.buffer
         self.abandoned = False
         self.taken = Signal()  # the caller's arrays are not read any more
         self.done = Signal()
@@ -71,3 +90,11 @@ class Request:
             raise self.error
         assert self.outputs is not None
         return self.outputs
+
+
+def too_late(timeout: float | None, *, queued: bool = False) -> DeadlineExceeded:
+    """The error of a request whose time ran out; `queued` says that it is known not to have reached the device."""
+    assert timeout is not None
+    if queued:
+        return DeadlineExceeded(f"the request cannot be finished within {timeout:g} s: its turn has not come in time")
+    return DeadlineExceeded(f"the request was not finished within {timeout:g} s")

@@ -1,4 +1,4 @@
-"""Who is copied in and who is launched next: the queue of one session as a plain state machine.
+"""Who is let in, copied in and launched next: the queue of one session as a plain state machine.
 
 No threads, loops or clocks: its owner tells it what happened, with the time where time matters, and asks `decide`
 what to do. The same object runs live and in tests. An item passes through::
@@ -8,33 +8,49 @@ what to do. The same object runs live and in tests. An item passes through::
                            pinned     waits for device)    being copied out)
                            memory)    a place)
 
-Items are launched in the order in which they were offered, and each is handed out exactly once.
+Waiting items leave in the order of `Line`: by priority, within a priority as they came, and nobody waits for ever.
+What is in pinned memory is launched in the order in which it left the queue, so that an urgent newcomer has at most the
+items there, and those on the device, before it. Each item is handed out exactly once; one that may not be late
+(`deadline`) is handed back as expired instead, as soon as it cannot be done in time any more.
 """
 
 from __future__ import annotations
 
 import enum
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-__all__ = ["Admission", "Decision", "QueueFull", "Where"]
+from .deadlines import Deadlines
+from .line import SHARE, Line
+from .pace import Pace
+
+__all__ = ["Admission", "Decision", "QueueFull", "Stale", "Where"]
 
 T = TypeVar("T", bound=Hashable)
 
 
 class QueueFull(Exception):
-    """`max_waiting` items wait already; `retry_after` is the estimated wait for a free place, in seconds."""
+    """The queue has no room: `waiting` items of `waiting_bytes` bytes wait already.
 
-    def __init__(self, waiting: int, retry_after: float | None) -> None:
-        super().__init__(waiting, retry_after)
+    `retry_after` is the estimated time until what stands before the refused item has been started, in seconds; None
+    before anything has finished.
+    """
+
+    def __init__(self, waiting: int, waiting_bytes: int, retry_after: float | None) -> None:
+        super().__init__(waiting, waiting_bytes, retry_after)
         self.waiting = waiting
+        self.waiting_bytes = waiting_bytes
         self.retry_after = retry_after
 
 
+class Stale(Exception):
+    """Something was told of an item that is not where it would have to be: what it held is another's by now."""
+
+
 class Where(enum.Enum):
-    """Where an item was when it was withdrawn."""
+    """Where an item was when it was withdrawn, or expired."""
 
     WAITING = "waiting"  # removed: nothing was done for it
     STAGED = "staged"  # removed: the owner frees its pinned memory
@@ -44,92 +60,155 @@ class Where(enum.Enum):
 
 @dataclass(frozen=True)
 class Decision(Generic[T]):
-    """What the owner must now do: copy `stage` into pinned memory, launch `launch` on the lanes named."""
+    """What the owner must now do, in this order.
 
+    Tell those in `expired` that they are too late, copy `stage` into pinned memory, launch `launch` on the lanes named.
+    """
+
+    expired: list[tuple[T, Where]] = field(default_factory=list)
     stage: list[T] = field(default_factory=list)
     launch: list[tuple[T, int]] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.stage or self.launch)
+        return bool(self.stage or self.launch or self.expired)
+
+
+@dataclass
+class _Entry:
+    """What is known of an item that waits."""
+
+    __slots__ = ("nbytes", "patient", "pinned")
+
+    nbytes: int
+    patient: bool
+    pinned: bool
 
 
 class Admission(Generic[T]):
     """The queue, the pinned input buffers and the places of one session.
 
-    `lanes` model instances hold `depth` running items each; `staging` items may be in pinned input memory at once;
-    `outlets` items a lane may occupy pinned output memory (running ones included). Of the impatient items no more than
-    `max_waiting` may wait beyond those that can be staged at once; patient ones are not counted.
+    `lanes` model instances hold `depth` running items each; `staging` items may be in staging buffers at once, and as
+    many in pinned memory of their own; `outlets` items a lane may occupy pinned output memory (running ones included).
+    Of the impatient items no more than `max_waiting`, of no more than `max_waiting_bytes` together, may wait beyond
+    those that can be staged at once; patient ones are not counted. One of `share` turns goes to the oldest, at least.
     """
 
-    def __init__(self, *, lanes: int, depth: int, staging: int, outlets: int, max_waiting: int) -> None:
+    def __init__(
+        self,
+        *,
+        lanes: int,
+        depth: int,
+        staging: int,
+        outlets: int,
+        max_waiting: int,
+        max_waiting_bytes: int,
+        share: int = SHARE,
+    ) -> None:
         self.depth = depth
         self.outlets = outlets
         self.max_waiting = max_waiting
+        self.max_waiting_bytes = max_waiting_bytes
         self._free_staging = staging
-        self._waiting: dict[T, bool] = {}  # in order of arrival; True: already in pinned memory of its own
-        self._patient: set[T] = set()  # those of the waiting ones that are patient
-        self._staging: dict[T, bool] = {}  # in order of arrival; True: staged, may be launched
+        self._free_pinned = staging  # how many with pinned memory of their own may leave the queue
+        self._entries: dict[T, _Entry] = {}  # of the waiting ones
+        self._line: Line[T] = Line(share)
+        self._impatient = 0  # waiting ones that are not patient, and their bytes
+        self._waiting_bytes = 0
+        self._staging: OrderedDict[T, bool] = OrderedDict()  # as they left the queue; True: may be launched
+        self._pinned: set[T] = set()  # those in `_staging` that needed no buffer
         self._dropped: set[T] = set()
-        self._running = [0] * lanes
-        self._draining = [0] * lanes
+        self._deadlines: Deadlines[T] = Deadlines()  # of all that were not launched
+        self._running: list[dict[T, float]] = [{} for _ in range(lanes)]  # with the time of the launch
+        self._draining: list[set[T]] = [set() for _ in range(lanes)]
+        self._lane: dict[T, int] = {}  # of the running and the draining
         self._held: set[int] = set()
-        self._finish_times: deque[float] = deque(maxlen=33)
+        self._pace = Pace()
 
     # -- what happened ----------------------------------------------------------------------------------------------
 
-    def offer(self, item: T, *, patient: bool = False, pinned: bool = False) -> None:
-        """Queue an item. `patient` ones are never refused: their producer waits, which bounds them.
+    def offer(
+        self,
+        item: T,
+        *,
+        priority: int = 0,
+        nbytes: int = 0,
+        deadline: float | None = None,
+        patient: bool = False,
+        pinned: bool = False,
+    ) -> None:
+        """Queue an item of `nbytes` bytes of input; smaller priorities are more urgent.
 
-        `pinned` says that its inputs lie in pinned memory of its own, so that it needs no staging buffer. Raises
-        `QueueFull`.
+        `patient` ones are never refused: their producer waits, which bounds them. `pinned` says that its inputs lie in
+        pinned memory of its own, so that it needs no staging buffer. Raises `QueueFull`.
         """
-        if patient:
-            self._patient.add(item)
-        elif len(self._waiting) - len(self._patient) >= self.max_waiting + self._free_staging:
-            raise QueueFull(len(self._waiting), self.retry_after())
-        self._waiting[item] = pinned
+        if item in self._entries or item in self._staging or item in self._lane:
+            raise Stale(f"{item!r} was offered twice")
+        if not patient:
+            at_once = self._free_staging  # so many do not wait
+            if (
+                self._impatient >= self.max_waiting + at_once
+                or self._waiting_bytes + nbytes > self.max_waiting_bytes + nbytes * at_once
+            ):
+                raise QueueFull(len(self._line), self._waiting_bytes, self.retry_after(priority))
+            self._impatient += 1
+            self._waiting_bytes += nbytes
+        self._entries[item] = _Entry(nbytes, patient, pinned)
+        self._line.add(item, priority)
+        if deadline is not None:
+            self._deadlines.add(item, deadline)
 
     def withdraw(self, item: T) -> Where:
         """Take an item out of the queue if it has not been launched, and say where it was."""
-        if self._waiting.pop(item, None) is not None:
-            self._patient.discard(item)
+        self._deadlines.settle(item)
+        if item in self._entries:
+            self._line.remove(item)
+            self._uncount(item)
             return Where.WAITING
         ready = self._staging.get(item)
         if ready is None:
             return Where.ELSEWHERE
         if ready:
-            del self._staging[item]
+            self._leave_staging(item)
             return Where.STAGED
         self._dropped.add(item)
         return Where.STAGING
 
     def staged(self, item: T) -> bool:
-        """The item's copy is complete. False if it was withdrawn meanwhile: the owner frees its pinned memory."""
+        """The item's copy is complete. False if it was withdrawn or has expired: the owner frees its pinned memory."""
+        if self._staging.get(item) is not False:
+            raise Stale(f"{item!r} is not being copied in")
         if item in self._dropped:
-            self._dropped.discard(item)
-            del self._staging[item]
+            self._leave_staging(item)
             return False
         self._staging[item] = True
         return True
 
     def staging_failed(self, item: T) -> None:
         """The item's copy failed: it is gone, and the owner frees its pinned memory."""
-        self._dropped.discard(item)
-        del self._staging[item]
+        if self._staging.get(item) is not False:
+            raise Stale(f"{item!r} is not being copied in")
+        self._leave_staging(item)
 
     def staging_freed(self) -> None:
-        """A pinned input buffer is free again."""
+        """A staging buffer is free again."""
         self._free_staging += 1
 
-    def finished(self, lane: int, now: float) -> None:
-        """The device is done with one item of `lane`; its pinned outputs are still in use."""
-        self._running[lane] -= 1
-        self._draining[lane] += 1
-        self._finish_times.append(now)
+    def finished(self, item: T, now: float) -> None:
+        """The device is done with the item; its pinned outputs are still in use."""
+        lane = self._lane.get(item)
+        launched_at = None if lane is None else self._running[lane].pop(item, None)
+        if lane is None or launched_at is None:
+            raise Stale(f"{item!r} is not running")
+        self._draining[lane].add(item)
+        self._pace.finished(now, launched_at)
 
-    def drained(self, lane: int) -> None:
-        """The pinned outputs of one finished item of `lane` are free again."""
-        self._draining[lane] -= 1
+    def drained(self, item: T) -> None:
+        """The pinned outputs of a finished item are free again."""
+        lane = self._lane.get(item)
+        if lane is None or item not in self._draining[lane]:
+            raise Stale(f"{item!r} holds no outputs")
+        self._draining[lane].remove(item)
+        del self._lane[item]
 
     def hold(self, lane: int, held: bool) -> None:
         """Launch nothing on `lane` while it is held."""
@@ -140,51 +219,109 @@ class Admission(Generic[T]):
 
     # -- what to do -------------------------------------------------------------------------------------------------
 
-    def decide(self) -> Decision[T]:
+    def decide(self, now: float) -> Decision[T]:
         """Every scheduling decision that can be taken now; the state already counts them as taken."""
         decision: Decision[T] = Decision()
-        while self._waiting:
-            item, pinned = next(iter(self._waiting.items()))
-            if not pinned:
-                if not self._free_staging:
-                    break
+        for item in self._too_late(now):
+            decision.expired.append((item, self.withdraw(item)))
+        self._take_in(decision)
+        while self._launch(decision, now):
+            self._take_in(decision)  # a launch may have made room
+        return decision
+
+    def _take_in(self, decision: Decision[T]) -> None:
+        """Let out of the queue whom there is pinned memory for."""
+        line = self._line
+        while line:
+            item = line.head()
+            pinned = self._entries[item].pinned
+            if not (self._free_pinned if pinned else self._free_staging):
+                return
+            line.take()
+            self._uncount(item)
+            if pinned:
+                self._free_pinned -= 1
+                self._pinned.add(item)
+            else:
                 self._free_staging -= 1
                 decision.stage.append(item)
-            del self._waiting[item]
-            self._patient.discard(item)
             self._staging[item] = pinned
-        while self._staging:
-            item, ready = next(iter(self._staging.items()))
-            lane = self._best_lane()
-            if not ready or lane is None:
-                break
-            del self._staging[item]
-            self._running[lane] += 1
-            decision.launch.append((item, lane))
-        return decision
+
+    def _launch(self, decision: Decision[T], now: float) -> bool:
+        """Launch the first in pinned memory, if it is ready and there is a place."""
+        if not self._staging:
+            return False
+        item, ready = next(iter(self._staging.items()))
+        lane = self._best_lane() if ready else None
+        if lane is None:
+            return False
+        self._leave_staging(item)
+        self._pace.launched(now, idle=not self.running)
+        self._running[lane][item] = now
+        self._lane[item] = lane
+        decision.launch.append((item, lane))
+        return True
+
+    def _too_late(self, now: float) -> list[T]:
+        """Those whose deadline has passed, or is nearer than any of the last 32 items was on the device.
+
+        The latter would take a place only to be given up there. In lasting overload, where the queue is as long as
+        callers are willing to wait, that would be nearly everybody, and the device would be busy without finishing
+        anything in time. But where a lane has nothing else to do there is nothing to lose by trying one, and what comes
+        of it corrects the figure.
+        """
+        deadlines = self._deadlines
+        late = deadlines.expire(now)
+        hopeless = deadlines.expire(now + self._pace.shortest)
+        if hopeless and self._has_idle_lane() and len(late) + len(hopeless) == len(self._line) + len(self._staging):
+            deadlines.add(*hopeless.pop())
+        return [item for item, _ in late + hopeless]
+
+    def _has_idle_lane(self) -> bool:
+        return any(not running and lane not in self._held for lane, running in enumerate(self._running))
+
+    def _uncount(self, item: T) -> None:
+        entry = self._entries.pop(item)
+        if not entry.patient:
+            self._impatient -= 1
+            self._waiting_bytes -= entry.nbytes
+
+    def _leave_staging(self, item: T) -> None:
+        del self._staging[item]
+        self._dropped.discard(item)
+        self._deadlines.settle(item)
+        if item in self._pinned:
+            self._pinned.remove(item)
+            self._free_pinned += 1
 
     def _best_lane(self) -> int | None:
         """The lane with the fewest running items that has a place and a pinned output buffer, if any."""
-        free = [
-            (running, lane)
-            for lane, running in enumerate(self._running)
-            if running < self.depth and running + self._draining[lane] < self.outlets and lane not in self._held
-        ]
-        return min(free)[1] if free else None
+        best, fewest = None, self.depth
+        for lane, running in enumerate(self._running):
+            count = len(running)
+            if count < fewest and count + len(self._draining[lane]) < self.outlets and lane not in self._held:
+                best, fewest = lane, count
+        return best
 
     # -- what it looks like -----------------------------------------------------------------------------------------
 
-    def retry_after(self) -> float | None:
-        """The mean time between recent completions in seconds: when the next place is likely to be free."""
-        times = self._finish_times
-        if len(times) < 2:
-            return None
-        return (times[-1] - times[0]) / (len(times) - 1)
+    def retry_after(self, priority: int = 0) -> float | None:
+        """About when what stands before a newcomer of `priority` will have been started, in seconds from now.
+
+        At the pace of the last 32 completions; None before the first.
+        """
+        interval = self._pace.interval
+        return None if interval is None else interval * max(1, len(self._staging) + self._line.ahead(priority))
 
     @property
     def waiting(self) -> int:
         """Items that hold no memory of ours yet."""
-        return len(self._waiting)
+        return len(self._line)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of input of the waiting items that are not patient."""
+        return self._waiting_bytes
 
     @property
     def staging(self) -> int:
@@ -194,18 +331,18 @@ class Admission(Generic[T]):
     @property
     def running(self) -> int:
         """Items on the device."""
-        return sum(self._running)
+        return sum(map(len, self._running))
 
     @property
     def draining(self) -> int:
         """Finished items whose outputs are being copied out."""
-        return sum(self._draining)
+        return sum(map(len, self._draining))
 
     @property
     def idle(self) -> bool:
         """Nothing is waiting, staged, running or being copied out."""
-        return not (self._waiting or self._staging or self.running or self.draining)
+        return not (self._line or self._staging or self._lane)
 
     def pending(self) -> list[T]:
-        """Everything that has not been launched, in order."""
-        return [*self._staging, *self._waiting]
+        """Everything that has not been launched: what is in pinned memory, then the others as they came."""
+        return [*self._staging, *self._line]

@@ -14,6 +14,7 @@ class Counters:
     completed: int = 0
     failed: int = 0
     cancelled: int = 0
+    expired: int = 0
     refused: int = 0
 
 
@@ -21,10 +22,12 @@ class Counters:
 class SessionStatistics:
     """A snapshot of one session.
 
-    `waiting` requests are queued, `staging` ones lie in pinned memory, `running` ones are on the device, `draining`
-    ones are being copied out. `completed`, `failed` (on the device), `cancelled` (given up by their caller) and
-    `refused` (queue full) count requests since the session was opened, `repeated` the runs that were made again, alone,
-    because a failure could not be told from a neighbour's. `leased` pinned inputs are in callers' hands.
+    `waiting` requests are queued (those of `infer` and `run` with `waiting_bytes` bytes of input), `staging` ones lie
+    in pinned memory, `running` ones are on the device, whether or not somebody still waits for them, `draining` ones
+    are being copied out. `completed`, `failed`, `cancelled` (given up by their caller, or by a close that did not
+    drain), `expired` (too late for their timeout) and `refused` (queue full) count requests since the session was
+    opened: each is in one of them, once its memory is free again. `repeated` counts the runs that were made again,
+    alone, because a failure could not be told from a neighbour's. `leased` pinned inputs are in callers' hands.
     """
 
     state: str
@@ -32,6 +35,7 @@ class SessionStatistics:
     depth: int
     instances: int
     waiting: int
+    waiting_bytes: int
     staging: int
     running: int
     draining: int
@@ -39,5 +43,6 @@ class SessionStatistics:
     completed: int
     failed: int
     cancelled: int
+    expired: int
     refused: int
     repeated: int

@@ -1,79 +1,120 @@
-"""The queue of a session: who is copied in, who is launched, who is refused."""
+"""The queue of a session: who is let in, who is copied in, who is launched, who is too late."""
 
 from __future__ import annotations
 
-import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from typing import Any
 
-from aioascend.scheduling.admission import Admission, QueueFull, Where
+import pytest
+
+from aioascend.scheduling.admission import Admission, QueueFull, Stale, Where
+
+OPTIONS = {"lanes": 1, "depth": 2, "staging": 2, "outlets": 3, "max_waiting": 4, "max_waiting_bytes": 1 << 20}
 
 
 def queue(**changes: int) -> Admission[int]:
-    options = {"lanes": 1, "depth": 2, "staging": 2, "outlets": 3, "max_waiting": 4}
-    return Admission(**{**options, **changes})
+    return Admission(**{**OPTIONS, **changes})
+
+
+def stage_all(admission: Admission[int], now: float = 0.0) -> list[tuple[int, int]]:
+    """Copy in whatever can be copied in and launch whatever can be launched; the launches."""
+    launched = []
+    while decision := admission.decide(now):
+        launched += decision.launch
+        for item in decision.stage:
+            admission.staged(item)
+    return launched
+
+
+def run(admission: Admission[int], item: int, start: float, seconds: float, **options: Any) -> None:
+    """One item from its offer to its end, alone on the device for `seconds`."""
+    admission.offer(item, patient=True, pinned=True, **options)
+    assert stage_all(admission, start) == [(item, 0)]
+    admission.finished(item, start + seconds)
+    admission.drained(item)
 
 
 def test_items_are_staged_and_launched_in_the_order_of_their_arrival() -> None:
     admission = queue()
     for item in (1, 2, 3):
         admission.offer(item)
-    assert admission.decide().stage == [1, 2]
+    assert admission.decide(0).stage == [1, 2]
     admission.staged(2)
-    assert admission.decide().launch == []  # 1 came first
+    assert admission.decide(0).launch == []  # 1 came first
     admission.staged(1)
-    assert admission.decide().launch == [(1, 0), (2, 0)]
+    assert admission.decide(0).launch == [(1, 0), (2, 0)]
+
+
+def test_the_urgent_are_staged_first() -> None:
+    admission = queue(staging=1)
+    for item, priority in ((1, 0), (2, 0), (3, -1), (4, 1)):
+        admission.offer(item, priority=priority)
+    order = []
+    while decision := admission.decide(0):
+        order += decision.stage
+        for item in decision.stage:
+            admission.withdraw(item)
+            admission.staged(item)
+            admission.staging_freed()
+    assert order == [3, 1, 2, 4]
+
+
+def test_what_is_in_pinned_memory_already_goes_before_an_urgent_newcomer() -> None:
+    admission = queue(depth=1, outlets=2)
+    for item in (1, 2, 3, 4):
+        admission.offer(item)
+    launched = stage_all(admission)
+    assert launched == [(1, 0)]
+    admission.offer(5, priority=-1)
+    for item in (1, 2, 5):
+        admission.staging_freed()
+        admission.finished(item, 1.0)
+        admission.drained(item)
+        launched += stage_all(admission)
+    assert launched == [(1, 0), (2, 0), (5, 0), (3, 0)]
 
 
 def test_no_more_run_than_the_depth_allows() -> None:
     admission = queue(staging=5)
     for item in range(5):
         admission.offer(item, patient=True)
-    for item in admission.decide().stage:
-        admission.staged(item)
-    assert [item for item, _ in admission.decide().launch] == [0, 1]
+    assert [item for item, _ in stage_all(admission)] == [0, 1]
     admission.finished(0, now=1.0)
-    assert [item for item, _ in admission.decide().launch] == [2]
+    assert [item for item, _ in admission.decide(1).launch] == [2]
 
 
 def test_a_result_that_is_still_copied_out_keeps_its_pinned_outputs() -> None:
     admission = queue(staging=5, outlets=2)
     for item in range(3):
         admission.offer(item)
-    for item in admission.decide().stage:
-        admission.staged(item)
-    assert len(admission.decide().launch) == 2
+    assert len(stage_all(admission)) == 2
     admission.finished(0, now=1.0)
-    assert not admission.decide()  # a place is free, an output buffer is not
+    assert not admission.decide(1)  # a place is free, an output buffer is not
     admission.drained(0)
-    assert admission.decide().launch == [(2, 0)]
+    assert admission.decide(1).launch == [(2, 0)]
 
 
 def test_a_freed_staging_buffer_takes_the_next() -> None:
     admission = queue(staging=1)
     admission.offer(1)
     admission.offer(2)
-    assert admission.decide().stage == [1]
+    assert admission.decide(0).stage == [1]
     admission.staged(1)
-    assert admission.decide().stage == []
+    assert admission.decide(0).stage == []
     admission.staging_freed()
-    assert admission.decide().stage == [2]
+    assert admission.decide(0).stage == [2]
 
 
 def test_the_lane_with_the_fewest_running_gets_the_next() -> None:
     admission = queue(lanes=2, staging=4)
     for item in range(4):
         admission.offer(item)
-    for item in admission.decide().stage:
-        admission.staged(item)
-    assert [lane for _, lane in admission.decide().launch] == [0, 1, 0, 1]
+    assert [lane for _, lane in stage_all(admission)] == [0, 1, 0, 1]
 
 
 def test_a_full_queue_refuses_the_impatient_and_keeps_the_patient() -> None:
     admission = queue(max_waiting=1, staging=1)
     admission.offer(1)
-    admission.decide()
+    admission.decide(0)
     admission.offer(2)
     with pytest.raises(QueueFull) as refused:
         admission.offer(3)
@@ -83,15 +124,32 @@ def test_a_full_queue_refuses_the_impatient_and_keeps_the_patient() -> None:
     assert admission.pending() == [1, 2, 4]
 
 
+def test_bytes_bound_the_queue_as_numbers_do() -> None:
+    admission = queue(max_waiting=100, max_waiting_bytes=1000, staging=1)
+    admission.offer(1, nbytes=600)
+    admission.decide(0)
+    admission.offer(2, nbytes=600)
+    admission.offer(3, nbytes=400)
+    with pytest.raises(QueueFull) as refused:
+        admission.offer(4, nbytes=1)
+    assert refused.value.waiting_bytes == 1000
+    admission.offer(5, nbytes=10_000, patient=True)  # its producer waits, and so holds one at a time
+    admission.offer(6, nbytes=0)
+    assert admission.withdraw(2) is Where.WAITING
+    admission.offer(7, nbytes=600)
+    assert admission.waiting_bytes == 1000
+
+
 def test_what_can_be_staged_at_once_does_not_wait() -> None:
-    admission = queue(max_waiting=0, staging=2)
-    admission.offer(1)
-    admission.offer(2)
+    admission = queue(max_waiting=0, max_waiting_bytes=0, staging=2)
+    admission.offer(1, nbytes=10)
+    admission.offer(2, nbytes=10)
     with pytest.raises(QueueFull):
-        admission.offer(3)
-    assert admission.decide().stage == [1, 2]
+        admission.offer(3, nbytes=10)
+    assert admission.decide(0).stage == [1, 2]
     with pytest.raises(QueueFull):
-        admission.offer(3)
+        admission.offer(3, nbytes=10)
+    assert admission.waiting_bytes == 0
 
 
 def test_patient_items_take_no_room_from_the_impatient() -> None:
@@ -112,178 +170,204 @@ def test_a_held_lane_gets_nothing() -> None:
     admission.hold(0, True)
     for item in range(3):
         admission.offer(item)
-    for item in admission.decide().stage:
-        admission.staged(item)
-    assert admission.decide().launch == [(0, 1), (1, 1)]
+    assert stage_all(admission) == [(0, 1), (1, 1)]
     admission.hold(0, False)
-    assert admission.decide().launch == [(2, 0)]
+    assert admission.decide(0).launch == [(2, 0)]
 
 
-def test_the_retry_estimate_is_the_mean_time_between_completions() -> None:
-    admission = queue(max_waiting=0, depth=3, staging=0)
-    for item in range(3):
-        admission.offer(item, patient=True, pinned=True)
-    admission.decide()
-    for now in (10.0, 10.5, 11.0):
-        admission.finished(0, now)
+# -- the retry estimate -----------------------------------------------------------------------------------------------
+
+
+def test_the_retry_estimate_is_the_pace_times_what_stands_before_it() -> None:
+    admission = queue(max_waiting=2, depth=1, staging=1, outlets=2)
+    for item in range(4):
+        run(admission, item, start=item, seconds=0.5)
+    for item, priority in ((10, 0), (11, 0), (12, 5)):
+        admission.offer(item, priority=priority)
+    assert [admission.retry_after(priority) for priority in (-1, 0, 5)] == pytest.approx([0.5, 1.0, 1.5])
     with pytest.raises(QueueFull) as refused:
-        admission.offer(9)
-    assert refused.value.retry_after == pytest.approx(0.5)
+        admission.offer(13)
+    assert refused.value.retry_after == pytest.approx(1.0)
+
+
+def test_a_pause_between_requests_is_no_slowness() -> None:
+    admission = queue()
+    run(admission, 1, start=0, seconds=0.1)
+    run(admission, 2, start=3600, seconds=0.1)
+    assert admission.retry_after() == pytest.approx(0.1)
+
+
+# -- deadlines --------------------------------------------------------------------------------------------------------
+
+
+def test_who_is_too_late_is_handed_back_and_never_launched() -> None:
+    admission = queue(staging=1, depth=1)
+    for item, deadline in ((1, None), (2, 5.0), (3, 4.0), (4, None)):
+        admission.offer(item, deadline=deadline)
+    assert stage_all(admission, 0.0) == [(1, 0)]
+    admission.staging_freed()
+    assert admission.decide(3.9).stage == [2]
+    decision = admission.decide(4.0)
+    assert (decision.expired, decision.stage) == ([(3, Where.WAITING)], [])
+    assert admission.decide(5.0).expired == [(2, Where.STAGING)]
+    assert admission.staged(2) is False
+    admission.staging_freed()
+    assert admission.decide(5.0).stage == [4]
+
+
+def test_a_staged_item_can_be_too_late_too() -> None:
+    admission = queue(depth=1)
+    admission.offer(1)
+    admission.offer(2, deadline=5.0)
+    stage_all(admission, 0.0)
+    assert admission.decide(6.0).expired == [(2, Where.STAGED)]
+    assert admission.withdraw(2) is Where.ELSEWHERE
+
+
+def test_what_was_offered_too_late_is_never_staged() -> None:
+    admission = queue()
+    admission.offer(1, deadline=1.0)
+    assert admission.decide(2.0).expired == [(1, Where.WAITING)]
+    assert admission.idle
+
+
+def test_a_running_item_has_no_deadline_any_more() -> None:
+    admission = queue()
+    admission.offer(1, deadline=1.0, pinned=True)
+    assert admission.decide(0.0).launch == [(1, 0)]
+    assert not admission.decide(2.0)
+
+
+def test_on_a_busy_device_an_item_with_less_time_left_than_any_run_took_is_too_late() -> None:
+    """Else in lasting overload the device would spend itself on requests that time out while they run."""
+    admission = queue(depth=1, outlets=2)
+    for item in range(32):
+        run(admission, item, start=item, seconds=0.5)
+    admission.offer(100, pinned=True, deadline=100.1)
+    assert admission.decide(100.0).launch == [(100, 0)]  # an idle device: there is nothing to lose by trying
+    admission.offer(101, pinned=True, deadline=100.6)
+    assert not admission.decide(100.05).expired
+    assert admission.decide(100.2).expired == [(101, Where.STAGED)]
+    admission.offer(102, pinned=True, deadline=100.6)
+    admission.offer(103, pinned=True)
+    admission.finished(100, 100.5)
+    admission.drained(100)
+    decision = admission.decide(100.5)  # idle again, but there is better to do
+    assert decision.launch == [(103, 0)]
+    assert [item for item, _ in decision.expired] == [102]
+
+
+def test_in_lasting_overload_what_the_device_does_is_in_time() -> None:
+    """Twice as many callers as the device can serve, each with a limit of one second."""
+    admission = queue(depth=1, staging=1, outlets=2, max_waiting=1000)
+    service, limit = 0.1, 1.0
+    offered = in_time = late = 0
+    running: int | None = None
+    free_at = next_offer = now = 0.0
+    while now < 60:
+        if next_offer <= now:
+            admission.offer(offered, pinned=True, deadline=now + limit)
+            offered += 1
+            next_offer += service / 2
+        if running is not None and free_at <= now:
+            admission.finished(running, now)
+            admission.drained(running)
+            born = running * service / 2
+            in_time, late = (in_time + 1, late) if now - born <= limit + 1e-9 else (in_time, late + 1)
+            running = None
+        for item, _ in stage_all(admission, now):
+            running, free_at = item, now + service
+        now = min(next_offer, free_at if running is not None else next_offer)
+    assert late < 40  # before the pace was known
+    assert in_time > 500  # of about 600 that the device can do in that time
+
+
+# -- cancelling, and what does not fit --------------------------------------------------------------------------------
 
 
 def test_items_in_pinned_memory_of_their_own_need_no_staging_buffer() -> None:
     admission = queue(staging=1)
     admission.offer(1)
     admission.offer(2, pinned=True)
-    decision = admission.decide()
+    decision = admission.decide(0)
     assert decision.stage == [1]
     assert decision.launch == []  # 2 is ready, but 1 came first
     admission.staged(1)
-    assert admission.decide().launch == [(1, 0), (2, 0)]
+    assert admission.decide(0).launch == [(1, 0), (2, 0)]
+
+
+def test_items_in_pinned_memory_of_their_own_count_like_any_other() -> None:
+    admission = queue(staging=2, depth=1, outlets=1, max_waiting=1)
+    # On the device, out of the queue, waiting, and those that buffers are free for.
+    for item in range(1 + 2 + 1 + 2):
+        admission.offer(item, pinned=True)
+        admission.decide(0)
+    with pytest.raises(QueueFull):
+        admission.offer(100, pinned=True)
+    assert admission.running == 1
 
 
 def test_a_withdrawn_item_is_never_launched_wherever_it_was() -> None:
     admission = queue(staging=2)
     for item in (1, 2, 3):
-        admission.offer(item)
-    assert admission.decide().stage == [1, 2]
+        admission.offer(item, deadline=9.0)
+    assert admission.decide(0).stage == [1, 2]
     admission.staged(1)
     assert admission.withdraw(1) is Where.STAGED
     assert admission.withdraw(2) is Where.STAGING
     assert admission.withdraw(3) is Where.WAITING
     assert admission.staged(2) is False
     assert admission.withdraw(1) is Where.ELSEWHERE
-    assert not admission.decide()
+    assert not admission.decide(10.0)
     assert admission.idle
 
 
-class AdmissionMachine(RuleBasedStateMachine):
-    """Random arrivals, cancels, completions and failures against a plain account of where everything is."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.next = 0
-        self.waiting: list[int] = []
-        self.copying: list[int] = []
-        self.withdrawn: set[int] = set()
-        self.staged: list[int] = []
-        self.running: list[tuple[int, int]] = []
-        self.draining: list[int] = []
-        self.buffers = 0  # pinned inputs in use
-        self.pinned: set[int] = set()
-        self.patient: set[int] = set()
-        self.launched: list[int] = []
-        self.now = 0.0
-        self.admission: Admission[int] = Admission(lanes=2, depth=2, staging=3, outlets=3, max_waiting=4)
-
-    @rule(patient=st.booleans(), pinned=st.booleans())
-    def offer(self, patient: bool, pinned: bool) -> None:
-        item, self.next = self.next, self.next + 1
-        if not patient:
-            impatient = [one for one in self.admission.pending()[self.admission.staging :] if one not in self.patient]
-            if len(impatient) >= 4 + 3 - self.buffers:
-                with pytest.raises(QueueFull):
-                    self.admission.offer(item)
-                return
-        else:
-            self.patient.add(item)
-        self.admission.offer(item, patient=patient, pinned=pinned)
-        self.waiting.append(item)
-        if pinned:
-            self.pinned.add(item)
-
-    @rule()
-    def decide(self) -> None:
-        decision = self.admission.decide()
-        for item in decision.stage:
-            self.waiting.remove(item)
-            self.copying.append(item)
-            self.buffers += 1
-        for item in [item for item in self.waiting if item in self.pinned and item not in self.admission.pending()]:
-            self.waiting.remove(item)  # launched at once
-            self.staged.append(item)
-        for item, lane in decision.launch:
-            if item in self.waiting:
-                self.waiting.remove(item)
-            else:
-                self.staged.remove(item)
-            assert item not in self.launched
-            self.launched.append(item)
-            self.running.append((item, lane))
-        assert not self.admission.decide()  # everything that can be decided has been
-
-    @precondition(lambda self: self.copying)
-    @rule(data=st.data())
-    def copied(self, data: st.DataObject) -> None:
-        item = data.draw(st.sampled_from(self.copying))
-        self.copying.remove(item)
-        if data.draw(st.booleans()):
-            self.admission.staging_failed(item)
-            self._free_buffer()
-        elif item in self.withdrawn:
-            assert self.admission.staged(item) is False
-            self._free_buffer()
-        else:
-            assert self.admission.staged(item) is True
-            self.staged.append(item)
-
-    @precondition(lambda self: self.next)
-    @rule(data=st.data())
-    def withdraw(self, data: st.DataObject) -> None:
-        item = data.draw(st.integers(0, self.next - 1))
-        where = self.admission.withdraw(item)
-        if where is Where.STAGED:
-            if item in self.waiting:
-                self.waiting.remove(item)
-            else:
-                self.staged.remove(item)
-            if item not in self.pinned:
-                self._free_buffer()
-        elif where is Where.WAITING:
-            self.waiting.remove(item)
-        elif where is Where.STAGING:
-            assert item in self.copying
-            self.withdrawn.add(item)
-
-    @precondition(lambda self: self.running)
-    @rule(data=st.data())
-    def finish(self, data: st.DataObject) -> None:
-        item, lane = data.draw(st.sampled_from(self.running))
-        self.running.remove((item, lane))
-        if item not in self.pinned:
-            self._free_buffer()
-        self.now += 1
-        self.admission.finished(lane, self.now)
-        self.draining.append(lane)
-
-    @precondition(lambda self: self.draining)
-    @rule()
-    def drain(self) -> None:
-        self.admission.drained(self.draining.pop())
-
-    def _free_buffer(self) -> None:
-        self.buffers -= 1
-        self.admission.staging_freed()
-
-    @invariant()
-    def nothing_exceeds_its_bound(self) -> None:
-        for lane in (0, 1):
-            running = sum(1 for _, where in self.running if where == lane)
-            assert running <= 2
-            assert running + self.draining.count(lane) <= 3
-        assert self.buffers <= 3
-
-    @invariant()
-    def launches_keep_the_order_of_arrival(self) -> None:
-        assert self.launched == sorted(self.launched)
-
-    @invariant()
-    def nobody_is_lost(self) -> None:
-        pending = set(self.admission.pending())
-        assert pending == {*self.waiting, *self.staged, *self.copying}
-        assert self.admission.running == len(self.running)
-        assert self.admission.draining == len(self.draining)
+def test_what_is_told_of_an_item_that_is_not_there_fails_loudly() -> None:
+    admission = queue()
+    admission.offer(1)
+    with pytest.raises(Stale, match="1 was offered twice"):
+        admission.offer(1)
+    with pytest.raises(Stale, match="1 is not being copied in"):
+        admission.staged(1)
+    with pytest.raises(Stale, match="1 is not running"):
+        admission.finished(1, 0.0)
+    stage_all(admission)
+    with pytest.raises(Stale, match="1 was offered twice"):
+        admission.offer(1)
+    with pytest.raises(Stale, match="1 is not being copied in"):
+        admission.staging_failed(1)
+    with pytest.raises(Stale, match="1 holds no outputs"):
+        admission.drained(1)
+    admission.finished(1, 1.0)
+    with pytest.raises(Stale, match="1 is not running"):
+        admission.finished(1, 1.0)
+    admission.drained(1)
+    with pytest.raises(Stale, match="1 holds no outputs"):
+        admission.drained(1)
+    assert admission.idle
 
 
-TestAdmissionMachine = AdmissionMachine.TestCase
-TestAdmissionMachine.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+def test_ten_thousand_waiting_callers_cost_no_more_each_than_ten() -> None:
+    """Counts what a decision touches: a walk over those who wait would touch all of them."""
+    touched = 0
+
+    class Item:
+        def __hash__(self) -> int:
+            nonlocal touched
+            touched += 1
+            return id(self)
+
+    def cost(count: int) -> float:
+        nonlocal touched
+        admission: Admission[Item] = Admission(**{**OPTIONS, "max_waiting": 20_000})
+        items = [Item() for _ in range(count)]
+        for number, item in enumerate(items):
+            admission.offer(item, priority=number % 3, deadline=1e6 + number)
+        touched = 0
+        for item in items[5:]:
+            admission.withdraw(item)
+        for _ in range(20):
+            admission.decide(0.0)
+        return touched / count
+
+    assert cost(10_000) < 2 * cost(1000)

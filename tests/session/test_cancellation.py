@@ -121,4 +121,4 @@ async def test_an_infer_sync_that_times_out_gives_up_its_request() -> None:
 
         await asyncio.to_thread(limited)
         np.testing.assert_array_equal((await session.infer(EYE))[0], EYE)
-        assert session.statistics().cancelled == 1
+        assert session.statistics().expired == 1
