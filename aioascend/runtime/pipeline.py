@@ -348,7 +348,7 @@ class Pipeline:
         if request.outputs is not None:
             marks.outcome = "completed"
         else:
-            marks.outcome = "failed" if request.error is not None else "cancelled"
+            marks.outcome = "expired" if request.expired else "failed" if request.error is not None else "cancelled"
         if self.recorder is not None:
             self.recorder.add(marks)
 

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.usefixtures("emulator")
         ({"depth": 257}, "depth: wanted at most 256, given 257"),
         ({"instances": -1}, "instances: wanted"),
         ({"max_waiting": True}, "max_waiting: wanted"),
+        ({"max_waiting_bytes": -1}, "max_waiting_bytes: wanted a whole number of at least 0, given -1"),
         ({"shapes": {"x": "abc"}}, "shapes: wanted"),
         ({"shapes": [1, 2]}, "shapes: wanted"),
         ({"model": 7}, "model: wanted a path or bytes, given int"),
