@@ -87,7 +87,7 @@ class ModelCalls:
         start = perf_counter()
         network = self.network(source)
         if self._profile is not None:
-            self._profile.spend(self._profile.load(network.weight_size) - (perf_counter() - start))
+            process.spend(self._profile.load(network.weight_size) - (perf_counter() - start), "acl.mdl.load")
         wanted_work, wanted_weight = sizes(network)
         borrowed: list[Borrowed] = []
         blocks = []
@@ -185,8 +185,8 @@ class ModelCalls:
         stream = Stream(0, context)
         engine = process.engine_of(stream)
         self._watch("acl.mdl.execute", task, stream, inputs, outputs)
-        engine.submit(stream, task)
-        fault = wait_for_stream(process, stream, -1)
+        engine.submit(stream, task, "acl.mdl.execute")
+        fault = wait_for_stream(process, stream, -1, "acl.mdl.execute")
         if fault is not None:
             return process.fail(fault.code, fault.text)
         return codes.SUCCESS
@@ -194,16 +194,16 @@ class ModelCalls:
     @call("Ikkk")
     def execute_async(self, model: int, inputs: int, outputs: int, stream: int) -> int:
         """Run when the stream gets here."""
-        self.submit(self._process.stream(stream), model, inputs, outputs)
+        self.submit("acl.mdl.execute_async", self._process.stream(stream), model, inputs, outputs)
         return codes.SUCCESS
 
-    def submit(self, stream: Stream, model: int, inputs: int, outputs: int, waits: bool = False) -> None:
+    def submit(self, call: str, stream: Stream, model: int, inputs: int, outputs: int, waits: bool = False) -> None:
         """Queue a run; `waits`: the caller waits for it, so that it may allocate outputs."""
         task = self._prepare(stream.context, model, inputs, outputs, waits)
-        self._watch("acl.mdl.execute_async", task, stream, inputs, outputs)
+        self._watch(call, task, stream, inputs, outputs)
         if self._profile is not None:
-            self._profile.spend(self._profile.launch)
-        self._process.engine_of(stream).submit(stream, task)
+            self._process.spend(self._profile.launch, call)
+        self._process.engine_of(stream).submit(stream, task, call)
 
     def _one_stream(self, call: str, task: Execute, stream: Stream) -> None:
         model = task.model

@@ -10,7 +10,7 @@ from .acl_mdl import ModelCalls
 from .acl_tensor import TensorCalls
 from .args import Failure, call, ulong
 from .process import Process
-from .waiting import wait_for_stream
+from .waiting import look_ahead_at_stream, wait_for_stream
 
 _LOAD_TYPE, _PATH, _ADDRESS, _SIZE, _WEIGHT, _WEIGHT_SIZE, _WORK, _WORK_SIZE = range(1, 9)
 _ATTRIBUTES = range(32)
@@ -109,9 +109,12 @@ class MoreModelCalls:
             raise Failure(codes.INVALID_PARAM, f"{config:#x} is not a run config")
         process = self._process
         target = process.stream(stream)
-        self._models.submit(target, model, inputs, outputs, waits=True)
+        limit = self._limits[config].get(0, -1)
+        if limit < 0:
+            look_ahead_at_stream(process, target, "acl.mdl.execute_v2")
+        self._models.submit("acl.mdl.execute_v2", target, model, inputs, outputs, waits=True)
         try:
-            fault = wait_for_stream(process, target, self._limits[config].get(0, -1))
+            fault = wait_for_stream(process, target, limit, "acl.mdl.execute_v2")
         except Failure as failure:
             if failure.code != codes.STREAM_SYNC_TIMEOUT:
                 raise

@@ -229,7 +229,7 @@ class OpCalls:
         for block in blocks:
             process.at_home(block, target.context.device.index, f"the operator {name}")
         process.watch(task, *blocks)
-        engine.submit(target, task)
+        engine.submit(target, task, f"the operator {name}")
         return codes.SUCCESS
 
     def _place(self, name: str, descriptor: TensorDesc, handle: int, blocks: list[Block], code: int) -> int:

@@ -47,7 +47,7 @@ class DeviceCalls:
             process.findings.note(
                 "teardown-order", "acl.rt.reset_device", f"device {device} was reset before its contexts were destroyed"
             )
-        self._finish(found, found.all_streams())
+        self._finish(found, found.all_streams(), "acl.rt.reset_device")
         lost = found.lost
         with process.lock:
             found.set_count = 0
@@ -59,7 +59,7 @@ class DeviceCalls:
             raise Failure(lost, f"device {device} is lost")
         return codes.SUCCESS
 
-    def _finish(self, device: Device, streams: list[Stream]) -> None:
+    def _finish(self, device: Device, streams: list[Stream], call: str) -> None:
         """Wait for `streams`, but not for tasks that never end."""
         engine = device.engine
         if engine is None:
@@ -71,7 +71,7 @@ class DeviceCalls:
             if engine.model.ready:
                 engine.kick()
         for stream in streams:
-            wait_for_stream(self._process, stream, -1)
+            wait_for_stream(self._process, stream, -1, call)
 
     @call("i")
     def reset_device_force(self, device: int) -> int:
@@ -100,7 +100,7 @@ class DeviceCalls:
     @call("|O")
     def synchronize_device(self, ignored: Any = None) -> int:
         """Wait for all streams of this thread's device. pyACL parses no arguments here; programs pass the device."""
-        wait_for_device(self._process.current().device)
+        wait_for_device(self._process, self._process.current().device, -1, "acl.rt.synchronize_device")
         return codes.SUCCESS
 
     @call("i")
@@ -108,7 +108,9 @@ class DeviceCalls:
         """The same for at most `timeout` milliseconds (-1: for ever)."""
         if timeout < -1 or timeout == 0:
             raise Failure(codes.PARAM_INVALID, f"a timeout of -1 or more than 0 ms was wanted, {timeout} was given")
-        wait_for_device(self._process.current().device, timeout)
+        wait_for_device(
+            self._process, self._process.current().device, timeout, "acl.rt.synchronize_device_with_timeout"
+        )
         return codes.SUCCESS
 
     @call("i", failed=(0,))
@@ -143,7 +145,7 @@ class DeviceCalls:
         if found.default:
             raise Failure(codes.CONTEXT_NULL, "a default context goes with reset_device")
         device = found.device
-        self._finish(device, list(found.every_stream()))
+        self._finish(device, list(found.every_stream()), "acl.rt.destroy_context")
         lost = device.lost
         self._process.close_context(found, "acl.rt.destroy_context")
         if lost:

@@ -7,6 +7,7 @@ from .args import Failure, call
 from .device_model import Event, Flavour, Marker
 from .process import Process
 from .tasks import LegacyWait, Record, Reset, Wait
+from .waiting import wait_for_record
 
 _PLAIN_FLAGS = codes.EVENT_SYNC | codes.EVENT_TIME_LINE | codes.EVENT_CAPTURE_STREAM_PROGRESS
 
@@ -73,7 +74,7 @@ class EventCalls:
             raise Failure(codes.STREAM_CONTEXT, text, "foreign-context")
         marker = Marker()
         engine = process.engine_of(target)
-        engine.room(target)
+        engine.room(target, "acl.rt.record_event")
         with engine.lock:
             found.marker = marker
             if engine.model.submit(target, Record(found, marker)):
@@ -91,7 +92,7 @@ class EventCalls:
         if found.context.device is not target.context.device:
             raise Failure(codes.STREAM_CONTEXT, f"event {event:#x} belongs to another device than the stream")
         engine = process.engine_of(target)
-        engine.room(target)
+        engine.room(target, "acl.rt.stream_wait_event")
         with engine.lock:
             if found.flavour is Flavour.LEGACY:
                 runnable = engine.model.submit(target, LegacyWait(found))
@@ -118,7 +119,7 @@ class EventCalls:
                 codes.FEATURE_NOT_SUPPORT, "an event of create_event_ex_with_flag needs no reset and has none"
             )
         target = process.stream(stream)
-        process.engine_of(target).submit(target, Reset(found))
+        process.engine_of(target).submit(target, Reset(found), "acl.rt.reset_event")
         return codes.SUCCESS
 
     @call("k", failed=(codes.EVENT_NOT_READY,))
@@ -153,7 +154,7 @@ class EventCalls:
     @call("k")
     def synchronize_event(self, event: int) -> int:
         """Wait until the latest record is done; at once if there is none."""
-        return self._synchronize(event, -1)
+        return self._synchronize(event, -1, "acl.rt.synchronize_event")
 
     @call("ki")
     def synchronize_event_with_timeout(self, event: int, timeout: int) -> int:
@@ -162,26 +163,14 @@ class EventCalls:
             raise Failure(codes.PARAM_INVALID, f"a timeout of -1 or more than 0 ms was wanted, {timeout} was given")
         if timeout > 0:
             self._process.chip_has("synchronize_event_with_timeout", "waiting for events with a limit")
-        return self._synchronize(event, timeout)
+        return self._synchronize(event, timeout, "acl.rt.synchronize_event_with_timeout")
 
-    def _synchronize(self, handle: int, timeout: int) -> int:
+    def _synchronize(self, handle: int, timeout: int, call: str) -> int:
         found = self._process.event(handle)
         marker = found.marker
         if marker is None or marker.is_done():
             return codes.SUCCESS
-        engine = found.context.device.running()
-        with engine.lock:
-            if marker.is_done():
-                return codes.SUCCESS
-            waiter = engine.waiter()
-            marker.waiters.append(waiter)
-        try:
-            waiter.wait(timeout)
-        finally:
-            with engine.lock:
-                engine.hosts.discard(waiter)
-                if not waiter.woken:
-                    marker.waiters.remove(waiter)
+        waiter = wait_for_record(self._process, found.context.device.running(), marker, timeout, call)
         if waiter.code:
             raise Failure(waiter.code, "waiting was ended: the device was shut down")
         if not marker.is_done():

@@ -5,16 +5,17 @@ from __future__ import annotations
 from functools import partial
 from time import perf_counter
 
-from . import codes
+from . import codes, gil
 from .args import Failure, call
 from .device_model import ComputeUnit, Fault, Stream, Work
 from .findings import call_site
-from .memory import Block, allocate_pinned, fill_released, move
+from .memory import Block, allocate_pinned, fill_released, move, move_held
 from .process import Process
-from .waiting import wait_for_stream
+from .waiting import look_ahead_at_stream, wait_for_stream
 
 _USED = "use-after-free"
 _UNDEFINED = 0xA5
+_COPY = "acl.rt.memcpy_async"
 
 
 class Copy(Work):
@@ -119,7 +120,7 @@ class MemoryCalls:
         if size == 0:
             raise Failure(codes.INVALID_PARAM, "malloc of 0 bytes")
         if self._profile is not None:
-            self._profile.spend(self._profile.malloc)
+            self._process.spend(self._profile.allocation(size), "acl.rt.malloc")
         address = context.device.memory.allocate(size, extra).start
         self._findings.made("device memory", address)
         return address, codes.SUCCESS
@@ -158,6 +159,8 @@ class MemoryCalls:
         process.require_init()
         if size == 0:
             raise Failure(codes.INVALID_PARAM, "malloc_host of 0 bytes")
+        if self._profile is not None:
+            process.spend(self._profile.allocation(size), "acl.rt.malloc_host")
         block = allocate_pinned(size)
         process.pinned.add(block)
         self._findings.made("pinned memory", block.start)
@@ -202,13 +205,13 @@ class MemoryCalls:
         if not count:
             return codes.SUCCESS
         if block is None:
-            wait_for_stream(process, target, -1)
+            wait_for_stream(process, target, -1, "acl.rt.memset_async")
             fill_released(address, value & 0xFF, count)
             return codes.SUCCESS
         task = Fill(address, block, value & 0xFF, count, count <= self._inline)
         engine = process.engine_of(target)
         process.watch(task, block)
-        engine.submit(target, task)
+        engine.submit(target, task, "acl.rt.memset_async")
         return codes.SUCCESS
 
     def _filled(self, address: int, maximum: int, count: int, call: str) -> Block | None:
@@ -233,25 +236,26 @@ class MemoryCalls:
             raise device.gone()
         self._check(destination, maximum, source, count, kind)
         if count:
-            self._copy_now(
-                destination, process.block_of(destination, count), source, process.block_of(source, count), count
-            )
+            to, origin = process.block_of(destination, count), process.block_of(source, count)
+            self._copy_now("acl.rt.memcpy", destination, to, source, origin, count)
         return codes.SUCCESS
 
-    def _copy_now(self, destination: int, to: Block | None, source: int, origin: Block | None, count: int) -> None:
+    def _copy_now(
+        self, call: str, destination: int, to: Block | None, source: int, origin: Block | None, count: int
+    ) -> None:
         if origin is None:
             count = self._known(source, count, "read beyond the end of")
         if to is None:
             count = self._known(destination, count, "write beyond the end of")
         profile = self._profile
         start = perf_counter() if profile is not None else 0.0
-        move(
+        (move_held if self._process.holds_gil and gil.holds(call) else move)(
             destination + (to.delta if to is not None else 0),
             source + (origin.delta if origin is not None else 0),
             count,
         )
         if profile is not None:
-            profile.spend(profile.copy(count, self._bandwidth(to, origin)) - (perf_counter() - start))
+            self._process.spend(profile.copy(count, self._bandwidth(to, origin)) - (perf_counter() - start), call)
 
     def _known(self, address: int, count: int, what: str) -> int:
         """The bytes that may be copied where `address` came from ``acl.util`` and its size is known.
@@ -290,22 +294,23 @@ class MemoryCalls:
         if (to is None or to.device < 0) and (origin is None or origin.device < 0) and process.config.run_mode:
             if process.config.cann >= "8":
                 raise Failure(codes.FEATURE_NOT_SUPPORT, "memcpy_async from host to host memory")
-            process.engine_of(target).submit(target, Refused("memcpy_async from host to host memory"))
+            process.engine_of(target).submit(target, Refused("memcpy_async from host to host memory"), _COPY)
             return codes.SUCCESS
         if (to is None or origin is None) and process.config.cann < "8.5":
             return self._old_pageable(target, destination if to is None else source, to, destination, count)
         if to is None or origin is None:
+            look_ahead_at_stream(process, target, _COPY)
             self._findings.note(
                 "pageable-async-copy",
-                "acl.rt.memcpy_async",
+                _COPY,
                 "host memory that did not come from malloc_host makes the copy synchronous, or undefined on CANN 8.0",
                 codes.INVALID_MEMORY_TYPE,
             )
-            fault = wait_for_stream(process, target, -1)
+            fault = wait_for_stream(process, target, -1, _COPY)
             if fault is not None:
                 with process.engine_of(target).lock:
                     target.fail(fault)
-            self._copy_now(destination, to, source, origin, count)
+            self._copy_now(_COPY, destination, to, source, origin, count)
             return codes.SUCCESS
         task = Copy(destination, to, source, origin, count, count <= self._inline)
         engine = process.engine_of(target)
@@ -317,8 +322,8 @@ class MemoryCalls:
         if self._profile is not None:
             task.seconds = self._profile.copy(count, self._bandwidth(to, origin))
             task.lane = engine.model.copies["d2d" if to.device == origin.device else "h2d" if to.device >= 0 else "d2h"]
-            self._profile.spend(self._profile.launch)
-        engine.submit(target, task)
+            process.spend(self._profile.launch, _COPY)
+        engine.submit(target, task, _COPY)
         return codes.SUCCESS
 
     def _old_pageable(self, target: Stream, host: int, to: Block | None, destination: int, count: int) -> int:
@@ -326,13 +331,13 @@ class MemoryCalls:
         if host % 64:
             raise Failure(codes.ADDR_UNALIGNED, f"the host address {host:#x} is not aligned to 64 bytes")
         text = "host memory that did not come from malloc_host makes the copy undefined"
-        self._findings.note("pageable-async-copy", "acl.rt.memcpy_async", text, codes.INVALID_MEMORY_TYPE)
+        self._findings.note("pageable-async-copy", _COPY, text, codes.INVALID_MEMORY_TYPE)
         # undefined is what it is: the device gets a pattern, the host nothing
         if to is not None:
             task = Fill(destination, to, _UNDEFINED, count, count <= self._inline)
             engine = self._process.engine_of(target)
             self._process.watch(task, to)
-            engine.submit(target, task)
+            engine.submit(target, task, _COPY)
         return codes.SUCCESS
 
     def _check(self, destination: int, maximum: int, source: int, count: int, kind: int) -> None:

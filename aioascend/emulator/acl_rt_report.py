@@ -8,13 +8,15 @@ import time
 from _thread import get_ident
 from typing import Any
 
-from . import codes
+from . import codes, gil
 from .args import Failure, call
 from .device_model import ReportQueue
 from .engine import Engine
-from .findings import counted
+from .findings import call_site, counted
 from .process import Process
 from .tasks import Callback, undelivered
+from .wait_graph import HostWait
+from .waiting import look_ahead, stay
 
 
 def _runs(thread: int) -> bool:
@@ -26,6 +28,14 @@ def _runs(thread: int) -> bool:
         # _thread.start_new_thread returns before the new thread can be seen
         time.sleep(0.001)
     return False
+
+
+def _owner(thread: int) -> threading.Thread | None:
+    """The `Thread` with this pthread id, if it has one that can be asked whether it has ended."""
+    for one in threading.enumerate():
+        if one.ident == thread:
+            return one
+    return None
 
 
 class ReportCalls:
@@ -54,7 +64,7 @@ class ReportCalls:
             if report is None:
                 if len(process.reports) >= process.config.report_threads:
                     raise Failure(codes.RT_INTERNAL_ERROR, f"{process.config.report_threads} threads are subscribed")
-                report = process.reports[thread] = ReportQueue(thread)
+                report = process.reports[thread] = ReportQueue(thread, _owner(thread))
                 process.report_devices[thread] = device
             elif process.report_devices[thread] is not device:
                 raise Failure(codes.THREAD_SUBSCRIBE, "the thread serves streams of another device")
@@ -69,7 +79,14 @@ class ReportCalls:
         process = self._process
         target = process.stream(stream)
         engine = process.engine_of(target)
+        wait = HostWait("acl.rt.unsubscribe_report", get_ident(), gil.holds("acl.rt.unsubscribe_report"))
         waiter = None
+        report = process.reports.get(thread)
+        if report is not None and target.report is report and get_ident() != thread:
+            current = report.current
+            if current is not None and current.stream is target:
+                wait.callback = current
+                look_ahead(process, engine, wait, -1)
         with process.lock, engine.lock:
             report = process.reports.get(thread)
             if report is None:
@@ -85,8 +102,9 @@ class ReportCalls:
                 engine.kick()
             process.forget_reports()
         if waiter is not None:
-            waiter.wait(-1)
-            engine.hosts.discard(waiter)
+            wait.callback = current
+            # a callback needs the GIL, so that it cannot be held for it
+            stay(process, engine, wait, waiter, -1, True, report.leaving.remove, waiter)
         if lost:
             # strict mode does not undo it: a stream that such a callback holds could never be destroyed
             text = f"stream {stream:#x} was unsubscribed before {counted(lost, 'callback')} launched on it could run"
@@ -104,7 +122,10 @@ class ReportCalls:
             process.chip_has("launch_callback", "callbacks that do not block")
         if target.report is None:
             raise Failure(codes.STREAM_NO_CB_REG, f"stream {stream:#x} has no report thread", "unsubscribed-stream")
-        process.engine_of(target).submit(target, Callback(function, user_data, block_type == codes.CALLBACK_BLOCK))
+        callback = Callback(function, user_data, block_type == codes.CALLBACK_BLOCK)
+        if process.findings.trace:
+            callback.site = call_site()
+        process.engine_of(target).submit(target, callback, "acl.rt.launch_callback")
         return codes.SUCCESS
 
     @call("i")

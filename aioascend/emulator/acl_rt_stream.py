@@ -58,7 +58,7 @@ class StreamCalls:
                 f"stream {stream:#x} was destroyed before unsubscribing",
             )
         if not found.context.device.lost:
-            wait_for_stream(self._process, found, -1)
+            wait_for_stream(self._process, found, -1, "acl.rt.destroy_stream")
             with self._process.engine_of(found).lock:
                 lost = undelivered(found)
             if lost:
@@ -116,18 +116,18 @@ class StreamCalls:
     @call("k")
     def synchronize_stream(self, stream: int) -> int:
         """Wait for the work submitted so far; gives a pending failure once."""
-        return self._synchronize(stream, -1)
+        return self._synchronize(stream, -1, "acl.rt.synchronize_stream")
 
     @call("ki")
     def synchronize_stream_with_timeout(self, stream: int, timeout: int) -> int:
         """The same for at most `timeout` milliseconds (-1: for ever): then 507046, and the stream keeps running."""
         if timeout < -1:
             raise Failure(codes.PARAM_INVALID, f"a timeout of -1 or more was wanted, {timeout} was given")
-        return self._synchronize(stream, timeout)
+        return self._synchronize(stream, timeout, "acl.rt.synchronize_stream_with_timeout")
 
-    def _synchronize(self, handle: int, timeout: int) -> int:
+    def _synchronize(self, handle: int, timeout: int, call: str) -> int:
         process = self._process
-        fault = wait_for_stream(process, process.stream(handle), timeout)
+        fault = wait_for_stream(process, process.stream(handle), timeout, call)
         if fault is not None:
             return process.fail(fault.code, fault.text)
         return codes.SUCCESS

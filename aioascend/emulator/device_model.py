@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from enum import IntEnum
 from functools import partial
+from threading import Thread
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from . import codes
@@ -164,15 +165,21 @@ class Event:
 class ReportQueue:
     """Callbacks that wait for one host thread, in the order in which their streams reached them."""
 
-    __slots__ = ("current", "entries", "leaving", "streams", "thread", "waiter")
+    __slots__ = ("current", "entries", "leaving", "owner", "streams", "thread", "waiter")
 
-    def __init__(self, thread: int) -> None:
+    def __init__(self, thread: int, owner: Thread | None = None) -> None:
         self.thread = thread
+        # None where the thread is not Python's own
+        self.owner = owner
         self.streams: set[Stream] = set()
         self.entries: deque[Callback] = deque()
         self.waiter: Waiter | None = None
         self.current: Callback | None = None
         self.leaving: list[Waiter] = []
+
+    def ended(self) -> bool:
+        """Whether the thread has certainly ended, so that what waits for it is never run."""
+        return self.owner is not None and not self.owner.is_alive()
 
     def wake(self, code: int) -> None:
         """Wake the thread inside ``process_report``, if it is there."""

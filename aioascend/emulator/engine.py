@@ -13,10 +13,11 @@ import _thread
 import os
 import threading
 import traceback
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from time import perf_counter
 
-from . import codes
+from . import codes, gil
 from .args import Failure
 from .device_model import DeviceModel, Fault, Stream, Task, Work
 
@@ -45,6 +46,15 @@ class HostWaiter:
             return self._lock.acquire()
         return self._lock.acquire(timeout=milliseconds / 1000)
 
+    def glance(self, seconds: float) -> None:
+        """Let other threads run until woken, for at most `seconds`."""
+        if self._lock.acquire(timeout=seconds):
+            self._lock.release()
+
+
+# how long a host thread that holds the GIL gives it away for a compute thread to begin, and how often it looks
+_BEGINNING = 0.05
+_GLANCE = 0.001
 
 _HUNG = Fault(codes.SUCCESS, "a task that never ends")
 
@@ -76,9 +86,14 @@ class Engine:
         self.sabotage: Callable[[Work], int | None] | None = None
         self.hosts: set[HostWaiter] = set()
         self.on_fault: Callable[[Work, Fault], None] | None = None
-        # how many tasks a stream holds, and what is told when one more is to be submitted
+        # how many tasks a stream holds, and what waits for room when one more is to be submitted
         self.depth = 1 << 62
-        self.on_full: Callable[[Stream], None] | None = None
+        self.on_full: Callable[[Stream, str], None] = lambda stream, call: None
+        # the device's streams
+        self.streams: Callable[[], Iterable[Stream]] = tuple
+        # what is done now with the lock released, and what a host thread found that shall be
+        self._working: set[Work] = set()
+        self._handed: deque[tuple[Work, _thread.LockType]] = deque()
         self._expected = False
         self._parked: list[_thread.LockType] = []
         # the deadline that a parked thread wakes up for by itself
@@ -95,10 +110,10 @@ class Engine:
         """The threads that are alive."""
         return tuple(thread for thread in self._threads if thread.is_alive())
 
-    def submit(self, stream: Stream, task: Task) -> None:
-        """Queue `task`, when there is room for it, and see to it that somebody looks."""
+    def submit(self, stream: Stream, task: Task, call: str) -> None:
+        """Queue `task` for the function `call`, when there is room for it, and see to it that somebody looks."""
         try:
-            self.room(stream)
+            self.room(stream, call)
         except BaseException:
             with self.lock:
                 task.dropped(self.model)
@@ -107,34 +122,14 @@ class Engine:
             if self.model.submit(stream, task) and not self._expected:
                 self.kick()
 
-    def room(self, stream: Stream) -> None:
+    def room(self, stream: Stream, call: str) -> None:
         """Wait until `stream` takes another task. The lock is not held."""
         context = stream.context
         if context is not None and context.stopped is not None:
             fault = context.stopped
             raise Failure(fault.code, f"a stream in stop mode failed, its context takes no more tasks: {fault.text}")
-        if len(stream.queue) < self.depth:
-            return
-        if self.on_full is not None:
-            self.on_full(stream)
-        with self.lock:
-            target = stream.submitted - self.depth + 1
-            if stream.completed >= target:
-                return
-            waiter = self.waiter()
-            entry = (target, waiter)
-            # those who wait for less are woken first
-            place = sum(one <= target for one, _ in stream.waiters)
-            stream.waiters.insert(place, entry)
-        try:
-            waiter.wait(-1)
-        finally:
-            with self.lock:
-                self.hosts.discard(waiter)
-                if not waiter.woken:
-                    stream.waiters.remove(entry)
-        if waiter.code:
-            raise Failure(waiter.code, "waiting for room was ended: the stream was aborted or its device shut down")
+        if len(stream.queue) >= self.depth:
+            self.on_full(stream, call)
 
     def kick(self) -> None:
         """Wake a parked thread unless one is about to advance the model. The lock is held."""
@@ -185,30 +180,38 @@ class Engine:
         try:
             while not self.stopped:
                 self._expected = True
-                work = model.advance(self.clock())
+                work, handed = self._handed.popleft() if self._handed else (model.advance(self.clock()), None)
                 if work is None:
                     self._expected = False
                     self._park(gate)
                 elif work.inline:
-                    fault = self._run(work)
-                    if fault is not None:
-                        self._leave()
-                        try:
-                            self._tell(work, fault)
-                        finally:
-                            lock.acquire()
-                    self._finish(work, fault)
+                    self._do_inline(work)
                 else:
+                    self._working.add(work)
                     self._leave()
+                    if handed is not None:
+                        handed.release()
                     try:
                         fault = self._run(work)
                         if fault is not None:
                             self._tell(work, fault)
                     finally:
                         lock.acquire()
+                        self._working.discard(work)
                     self._finish(work, fault)
         finally:
             lock.release()
+
+    def _do_inline(self, work: Work) -> None:
+        """Do short work. The lock is held, and let go to tell of a failure."""
+        fault = self._run(work)
+        if fault is not None:
+            self._leave()
+            try:
+                self._tell(work, fault)
+            finally:
+                self.lock.acquire()
+        self._finish(work, fault)
 
     def _park(self, gate: _thread.LockType) -> None:
         """Sleep until kicked or, for one of the threads, until the next deadline."""
@@ -238,9 +241,56 @@ class Engine:
     def _leave(self) -> None:
         """Release the lock for something long; if there is more to do, another thread takes over."""
         self._expected = False
-        if self.model.ready or (self.model.deadlines and self._alarm is None):
+        if self.model.ready or self._handed or (self.model.deadlines and self._alarm is None):
             self.kick()
         self.lock.release()
+
+    def hold(self, waiter: HostWaiter, milliseconds: int, stuck: bool) -> None:
+        """Wait as `HostWaiter.wait` does, but with the GIL held for as long as it is known that nothing happens.
+
+        The waiting thread advances the model itself, so that no other thread need run for it. The GIL is let go
+        where a compute thread needs it, to begin and to end, where real compute takes longer than by the profile,
+        and where the model waits for another host thread. `stuck`: it waits for one that cannot run.
+        """
+        end = None if milliseconds < 0 else self.clock() + milliseconds / 1000
+        while not waiter.woken and (end is None or self.clock() < end):
+            with gil.kept:
+                begun = self._help()
+                while not begun and not waiter.woken and (rest := self._quiet(end, stuck)) > 0:
+                    gil.sleep(rest)
+                    begun = self._help()
+            for entered in begun:
+                entered.acquire(timeout=_BEGINNING)
+            if not begun and not waiter.woken:
+                waiter.glance(_GLANCE)
+
+    def _quiet(self, end: float | None, stuck: bool) -> float:
+        """Seconds in which nothing can happen, 0 or less when that is not known or something is due."""
+        with self.lock:
+            times = [work.deadline for work in self._working]
+            times += [work.deadline for work, _ in self._handed]
+            deadline = self.model.next_deadline()
+        if deadline is not None:
+            times.append(deadline)
+        if end is not None and (times or stuck):
+            times.append(end)
+        # what is behind its deadline needs the GIL to get done
+        return min(times) - self.clock() if times else 0.0
+
+    def _help(self) -> list[_thread.LockType]:
+        """Advance the model as far as it goes; locks that are released when work that it came upon is begun."""
+        begun = []
+        with self.lock:
+            while not self.stopped and (work := self.model.advance(self.clock())) is not None:
+                if work.inline:
+                    self._do_inline(work)
+                    continue
+                entered = _thread.allocate_lock()
+                entered.acquire()
+                begun.append(entered)
+                self._handed.append((work, entered))
+                self.kick()
+        return begun
 
     def _tell(self, work: Work, fault: Fault) -> None:
         """Tell the program about a failed task. The lock is not held: its function may call anything."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 import threading
+import time
 from types import TracebackType
+from typing import Any
 
 RELEASED = frozenset(
     {
@@ -58,3 +62,53 @@ def released() -> Released:
 def holds(function: str) -> bool:
     """Whether a call of `function` (``acl.rt.free``) made by this thread now holds the GIL while it lasts."""
     return function not in RELEASED and not _door.native
+
+
+class Kept:
+    """While it is entered, this thread keeps the GIL between its naps of `sleep` too.
+
+    Otherwise every return from C to Python would let a thread go first that has waited for longer than the switch
+    interval. Threads that began to wait meanwhile keep to the longer interval until they have had the GIL once, so it
+    must not be much longer than what a program can bear.
+    """
+
+    INTERVAL = 0.25
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._depth = 0
+        self._before = 0.0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._depth += 1
+            if self._depth == 1:
+                self._before = sys.getswitchinterval()
+                sys.setswitchinterval(max(self.INTERVAL, self._before))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._lock:
+            self._depth -= 1
+            if not self._depth:
+                sys.setswitchinterval(self._before)
+
+
+kept = Kept()
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+_held: Any = ctypes.PyDLL(None)
+
+
+def sleep(seconds: float) -> None:
+    """Sleep with the GIL held: every other Python thread stands still, real compute goes on."""
+    end = time.perf_counter() + seconds
+    # a signal ends a nap
+    while (left := end - time.perf_counter()) > 0:
+        whole = int(left)
+        _held.nanosleep(ctypes.byref(_Timespec(whole, int((left - whole) * 1e9))), None)

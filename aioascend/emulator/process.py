@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from . import codes
+from . import codes, gil
 from .args import Failure
 from .config import Config
 from .device_model import Event, Fault, ReportQueue, Stream, Work
@@ -20,6 +20,8 @@ from .host_objects import HostObjects
 from .memory import Block, Blocks, DeviceMemory, FreedPinned
 from .nesting import Nesting
 from .tasks import undelivered
+from .wait_graph import HostWait
+from .waiting import wait_for_room
 
 # handles of every kind come from one counter, so that a handle of the wrong kind is never valid by accident
 _FIRST_HANDLE = 0x2AA0_0000_0000
@@ -129,6 +131,9 @@ class Process:
         self.host_objects = HostObjects()
         self.reports: dict[int, ReportQueue] = {}
         self.report_devices: dict[int, Device] = {}
+        # threads that wait for the device without a limit, by pthread id
+        self.waiting: dict[int, HostWait] = {}
+        self.holds_gil = config.profile is not None and config.profile.hold_gil
         self.run_options: list[Any] = []
         # what was left in a context or on a device when it was closed, and what was left at finalize
         self.swept: list[Leak] = []
@@ -154,6 +159,12 @@ class Process:
         self.fail(error.code, error.text)
         if error.rule:
             self.findings.note(error.rule, call, error.text)
+
+    def spend(self, seconds: float, call: str) -> None:
+        """Let `call`, of the calling thread, take that long by the profile."""
+        profile = self.config.profile
+        if profile is not None:
+            profile.spend(seconds, gil.holds(call))
 
     # -- what handles mean --------------------------------------------------------------------------------------
 
@@ -488,13 +499,9 @@ class Process:
         engine.sabotage = lambda work: faults.on_task(work.kind, index)
         engine.model.lateness = faults.on_callback
         engine.on_fault = lambda work, fault: self._report_exception(device, work, fault)
-        engine.depth = self.config.stream_depth
-        engine.on_full = self._stream_full
-
-    def _stream_full(self, stream: Stream) -> None:
-        # refused in strict mode: where this thread is the one that would let the stream go on, it waits for ever
-        text = f"stream {stream.handle:#x} has {len(stream.queue)} tasks queued, and takes no more before one is done"
-        self.findings.note("stream-full", "a submission", text, codes.STREAM_TASK_FULL)
+        depth = engine.depth = self.config.stream_depth
+        engine.on_full = lambda stream, call: wait_for_room(self, stream, depth, call)
+        engine.streams = device.all_streams
 
     def _report_exception(self, device: Device, work: Work, fault: Fault) -> None:
         """Tell the program's exception callback about a failed task, on the thread that ran it."""

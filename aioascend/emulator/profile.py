@@ -6,7 +6,6 @@ done, so that a profile faster than this machine cannot be kept.
 
 from __future__ import annotations
 
-import ctypes
 import sys
 import time
 from collections.abc import Mapping
@@ -15,10 +14,10 @@ from fnmatch import fnmatchcase
 from math import isfinite
 from typing import Any
 
-from .gil import holds
+from . import gil
 
-_held: Any = ctypes.PyDLL(None)
 _SPIN_BELOW = 100e-6
+_TABLES = {"compute": "model names", "calls": "function names"}
 
 
 @dataclass(frozen=True)
@@ -28,9 +27,10 @@ class Profile:
     `pinned`, `pageable` and `on_device` are copy bandwidths, `copy_latency` what every copy takes besides. `compute`
     gives the time of one run by the model's name (graph name; wildcards as in file names); models not in it take
     `compute_default`. `switch` is added when the core ran another model before. `launch` is the time that submitting
-    a task takes on the host, `malloc` that of an allocation. Loading takes `parse` and the model's size over
-    `load_bandwidth`. With `hold_gil` allocations, copies, loads and submissions hold the GIL for that
-    time, as in pyACL; those that wait for the device do not, because it needs the GIL here.
+    a task takes on the host, `malloc` that of an allocation of either kind and its size over `malloc_bandwidth` the
+    rest of it. Loading takes `parse` and the model's size over `load_bandwidth`. `calls` gives what any function takes
+    on the host besides, by its full name (``acl.init``; wildcards as in file names). With `hold_gil` calls that hold
+    the GIL in pyACL hold it for their time, that of waiting for the device included.
     """
 
     name: str = ""
@@ -43,8 +43,10 @@ class Profile:
     switch: float = 0.0
     launch: float = 0.0
     malloc: float = 0.0
+    malloc_bandwidth: float = 0.0
     parse: float = 0.0
     load_bandwidth: float = 0.0
+    calls: Mapping[str, float] = field(default_factory=dict)
     hold_gil: bool = False
 
     def __post_init__(self) -> None:
@@ -56,13 +58,14 @@ class Profile:
             elif one.name == "hold_gil":
                 if not isinstance(value, bool):
                     raise ValueError(f"hold_gil must be true or false, {value!r} was given")
-            elif one.name == "compute":
+            elif one.name in _TABLES:
                 if not isinstance(value, Mapping):
-                    raise ValueError(f"compute must be a table of model names and seconds, {value!r} was given")
-                for model, seconds in value.items():
+                    text = f"{one.name} must be a table of {_TABLES[one.name]} and seconds, {value!r} was given"
+                    raise ValueError(text)
+                for key, seconds in value.items():
                     if isinstance(seconds, Mapping):
-                        raise ValueError(f"compute.{model} is a table: a name with a dot must be quoted")
-                    _number(f"compute.{model}", seconds)
+                        raise ValueError(f"{one.name}.{key} is a table: a name with a dot must be quoted")
+                    _number(f"{one.name}.{key}", seconds)
             else:
                 _number(one.name, value)
 
@@ -81,8 +84,19 @@ class Profile:
         """Duration of loading a model of `size` bytes."""
         return self.parse + (size / self.load_bandwidth if self.load_bandwidth else 0.0)
 
-    def spend(self, seconds: float) -> None:
-        """Let the calling thread take that long, with or without the GIL."""
+    def allocation(self, size: int) -> float:
+        """Duration of an allocation of `size` bytes."""
+        return self.malloc + (size / self.malloc_bandwidth if self.malloc_bandwidth else 0.0)
+
+    def call(self, function: str) -> float:
+        """What `function` takes on the host besides."""
+        for pattern, seconds in self.calls.items():
+            if fnmatchcase(function, pattern):
+                return seconds
+        return 0.0
+
+    def spend(self, seconds: float, held: bool) -> None:
+        """Let the calling thread take that long, with the GIL `held` if that is wanted at all."""
         if seconds <= 0:
             return
         if seconds < _SPIN_BELOW:
@@ -90,8 +104,8 @@ class Profile:
             end = time.perf_counter() + seconds
             while time.perf_counter() < end:
                 pass
-        elif self.hold_gil and holds(""):
-            _held.usleep(ctypes.c_uint(int(seconds * 1e6)))
+        elif self.hold_gil and held:
+            gil.sleep(seconds)
         else:
             time.sleep(seconds)
 

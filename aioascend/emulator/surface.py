@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Callable
 from inspect import signature
 from types import ModuleType
@@ -29,7 +30,6 @@ from .free_shapes import FreeRuns
 from .leaks import Leaks
 from .native import Native
 from .process import Process
-from .profile import Profile
 
 SUBMODULES = ("rt", "mdl", "util", "op", "media", "blas", "prof", "himpi", "fv")
 
@@ -94,25 +94,27 @@ def _guarded(process: Process, where: str, method: Any) -> Any:
     return guarded
 
 
-def _launching(profile: Profile, method: Any) -> Any:
-    """`method`, which submits a task, and the time that submitting takes on the host."""
+def _timed(process: Process, where: str, method: Any, seconds: float) -> Any:
+    """`method`, and the time that it takes on the host by the profile."""
 
-    def launching(*arguments: Any) -> Any:
-        profile.spend(profile.launch)
+    def timed(*arguments: Any) -> Any:
+        process.spend(seconds, where)
         return method(*arguments)
 
     # what `export` reads
-    launching.__acl__ = method.__acl__  # type: ignore[attr-defined]
-    launching.__doc__ = method.__doc__
-    launching.__signature__ = signature(method)  # type: ignore[attr-defined]
-    return launching
+    timed.__acl__ = method.__acl__  # type: ignore[attr-defined]
+    timed.__doc__ = method.__doc__
+    timed.__signature__ = signature(method)  # type: ignore[attr-defined]
+    return timed
 
 
 def _exported(process: Process, module: ModuleType, where: str, method: Any) -> Any:
     part, name = where.split(".")[1:] if where.count(".") == 2 else ("", where.split(".")[1])
     profile = process.config.profile
-    if profile is not None and profile.launch and name in _LAUNCHING.get(part, ()):
-        method = _launching(profile, method)
+    if profile is not None:
+        seconds = profile.call(where) + (profile.launch if name in _LAUNCHING.get(part, ()) else 0.0)
+        if seconds:
+            method = _timed(process, where, method, seconds)
     if name in _NOT_IN_CALLBACKS.get(part, ()):
         method = _guarded(process, where, method)
     free = part in _NEVER_NEED_INIT or name in _WITHOUT_INIT.get(part, ())
@@ -154,11 +156,17 @@ def build(process: Process) -> tuple[ModuleType, Leaks]:
         (parts["media"], MediaCalls(memory)),
         (util, UtilCalls(process)),
     )
+    names = []
     for module, group in groups:
         for name in dir(type(group)):
             method = getattr(group, name)
             if isinstance(getattr(method, "__acl__", None), Spec):
-                setattr(module, name, _exported(process, module, f"{module.__name__}.{name}", method))
+                names.append(f"{module.__name__}.{name}")
+                setattr(module, name, _exported(process, module, names[-1], method))
+    if process.config.profile is not None:
+        for pattern in process.config.profile.calls:
+            if not fnmatch.filter(names, pattern):
+                raise ValueError(f"the profile's calls: no function of the emulator is called {pattern}")
     for name in ("media", "blas", "himpi", "fv"):
         refuse(parts[name])
     refuse(rt, KERNELS)

@@ -111,7 +111,7 @@ def undelivered(stream: Stream) -> int:
 class Callback(Task):
     """A host function for the stream's report thread; ``block`` holds the stream until it has returned."""
 
-    __slots__ = ("block", "function", "late", "stream", "user_data")
+    __slots__ = ("block", "function", "late", "site", "stream", "user_data")
 
     def __init__(self, function: Callable[[Any], Any], user_data: Any, block: bool) -> None:
         self.function = function
@@ -119,6 +119,8 @@ class Callback(Task):
         self.block = block
         self.stream: Stream | None = None
         self.late = False
+        # the program's line that launched it, if anybody asked for it
+        self.site = ""
 
     def begin(self, model: DeviceModel, stream: Stream, now: float) -> Step:
         """Hand the function to the report thread."""

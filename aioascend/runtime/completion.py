@@ -12,6 +12,7 @@ import logging
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -71,7 +72,10 @@ class _Callbacks:
         self._driver = driver
         self._context = context
         self._lost = lost
-        self._function: Callable[[int], None] = lambda token: deliver(token, None)  # the one permanent callback
+        self._deliver = deliver
+        self._function: Callable[[int], None] = self._report  # the one permanent callback
+        # how many callbacks were begun, and how many of them have certainly returned
+        self._begun = self._returned = 0
         self._stopping = threading.Event()
         # process_report returns at once while its thread has no subscription (107012): the gate keeps it from spinning.
         self._gate = threading.Event()
@@ -97,7 +101,23 @@ class _Callbacks:
                 self._gate.clear()
         ident = self._thread.ident
         assert ident is not None
+        self._await_return()
         self._driver.unsubscribe_report(ident, stream)
+
+    def _await_return(self) -> None:
+        """Wait until the callbacks that were begun have returned.
+
+        A token is delivered before its callback has returned, and `unsubscribe_report` waits for a callback in progress
+        with the GIL held that it needs to return (pyACL reference §3).
+        """
+        begun, end = self._begun, time.monotonic() + _JOIN_S
+        # when another one is begun, all before it have returned
+        while self._returned < begun == self._begun and time.monotonic() < end:
+            time.sleep(0.0005)
+
+    def _report(self, token: int) -> None:
+        self._begun += 1
+        self._deliver(token, None)
 
     def stop(self) -> None:
         self.abandon()
@@ -119,7 +139,10 @@ class _Callbacks:
             if self._stopping.is_set():
                 return
             try:
-                self._driver.process_report(_REPORT_MS)
+                try:
+                    self._driver.process_report(_REPORT_MS)
+                finally:
+                    self._returned = self._begun
                 failures = 0
             except Exception as error:  # a callback that raised surfaces here as SystemError (pyACL reference §9)
                 if self._stopping.is_set():
