@@ -95,9 +95,22 @@ class AclError(AioascendError):
 
     `code` and `name` are the code and its symbolic name (pyACL reference §15), `call` the function, `device` the
     device's name and `detail` the driver's own recent message (`acl.get_recent_err_msg`), "" when it had none.
+    `error_class` says what the code asks for: "caller" (an argument, the order of calls or the installation is wrong,
+    repeating does not help), "overload" (a resource ran out, it may work later or with less in flight), "device_lost"
+    (the device or its context cannot be trusted any more), "timeout" (a wait ended early, the device goes on) or
+    "internal" (a task, the runtime or the driver failed, other work goes on).
     """
 
-    def __init__(self, code: int, name: str, meaning: str, call: str, device: str, detail: str = "") -> None:
+    def __init__(
+        self,
+        code: int,
+        name: str,
+        meaning: str,
+        call: str,
+        device: str,
+        detail: str = "",
+        error_class: str = "internal",
+    ) -> None:
         text = f"{call} on {device} returned {code} ({name}): {meaning}"
         super().__init__(f"{text}. The driver says: {detail}" if detail else text)
         self.code = code
@@ -106,9 +119,11 @@ class AclError(AioascendError):
         self.call = call
         self.device = device
         self.detail = detail
+        self.error_class = error_class
 
-    def __reduce__(self) -> tuple[type[AclError], tuple[int, str, str, str, str, str]]:
-        return type(self), (self.code, self.name, self.meaning, self.call, self.device, self.detail)
+    def __reduce__(self) -> tuple[type[AclError], tuple[int, str, str, str, str, str, str]]:
+        given = (self.code, self.name, self.meaning, self.call, self.device, self.detail, self.error_class)
+        return type(self), given
 
 
 class OutOfMemory(AclError):
@@ -116,7 +131,11 @@ class OutOfMemory(AclError):
 
 
 class DeviceLost(AclError):
-    """The device no longer answers, or its hardware reported a fault that outlives the request."""
+    """The device no longer answers, or its memory or the way to it is broken: `reset_device` may not bring it back.
+
+    Other errors of class "device_lost" are `ExecutionFailed`: a kernel that faulted or hung, after which the context
+    is to be rebuilt.
+    """
 
 
 class ExecutionFailed(AclError):

@@ -60,10 +60,10 @@ class CheckedCalls:
             kind = OutOfMemory
         elif ret in _LOST:
             kind = DeviceLost
-        elif 507000 <= ret < 508000 and ret not in (STREAM_SYNC_TIMEOUT, EVENT_SYNC_TIMEOUT, *REPORT_TIMEOUT):
+        elif 507000 <= ret < 508000 and info.error_class is not codes.ErrorClass.TIMEOUT:
             kind = ExecutionFailed
         called = self._c_names.get(call, call) + arguments
-        return kind(ret, info.name, info.meaning, called, self.device, detail)
+        return kind(ret, info.name, info.meaning, called, self.device, detail, info.error_class.value)
 
     def as_error(self, error: Exception, call: str) -> AclError:
         """`error` itself, or for an exception that is not ours one that says where it came from."""
