@@ -7,7 +7,7 @@ from .args import Failure, call
 from .device_model import Event, Flavour, Marker
 from .process import Process
 from .tasks import LegacyWait, Record, Reset, Wait
-from .waiting import wait_for_record
+from .waiting import wait_for_event_id, wait_for_record
 
 _PLAIN_FLAGS = codes.EVENT_SYNC | codes.EVENT_TIME_LINE | codes.EVENT_CAPTURE_STREAM_PROGRESS
 
@@ -17,6 +17,7 @@ class EventCalls:
 
     def __init__(self, process: Process) -> None:
         self._process = process
+        self._limit = process.config.event_limit
 
     @call(failed=(0,))
     def create_event(self) -> tuple[int, int]:
@@ -75,8 +76,11 @@ class EventCalls:
         marker = Marker()
         engine = process.engine_of(target)
         engine.room(target, "acl.rt.record_event")
+        if engine.model.records + target.context.device.events >= self._limit and found.flavour is not Flavour.LEGACY:
+            wait_for_event_id(process, target.context.device, engine, self._limit, "acl.rt.record_event")
         with engine.lock:
             found.marker = marker
+            engine.model.records += 1
             if engine.model.submit(target, Record(found, marker)):
                 engine.kick()
         return codes.SUCCESS

@@ -336,6 +336,8 @@ class DeviceModel:
         self.copies = {direction: Lane(1) for direction in ("h2d", "d2h", "d2d")}
         self.ready: deque[Stream] = deque()
         self.deadlines: list[tuple[float, int, Callable[[], None]]] = []
+        # event records that are queued: each has an id of the device until it is done (reference §7)
+        self.records = 0
         # set by whoever injects faults: seconds by which the next callback is late
         self.lateness: Callable[[], float] | None = None
         self._order = itertools.count()
@@ -441,6 +443,7 @@ class DeviceModel:
 
     def mark(self, marker: Marker, time: float) -> None:
         """A record is done: let its waiters go."""
+        self.records -= 1
         marker.done = True
         marker.time = time
         if marker.parked:

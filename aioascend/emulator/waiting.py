@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from . import codes, gil
 from .args import Failure
-from .device_model import Fault, Marker, Stream
+from .device_model import Fault, Flavour, Marker, Stream
 from .engine import Engine, HostWaiter
+from .tasks import Record
 from .wait_graph import HostWait, name, never_returns
 
 if TYPE_CHECKING:
@@ -86,6 +87,50 @@ def wait_for_record(process: Process, engine: Engine, marker: Marker, millisecon
             marker.waiters.append(waiter)
     stay(process, engine, wait, waiter, milliseconds, stuck, marker.waiters.remove, waiter)
     return waiter
+
+
+def wait_for_event_id(process: Process, device: Device, engine: Engine, limit: int, call: str) -> None:
+    """Wait until a record can have an id: legacy events keep one, the records of others have one until they are done.
+
+    The runtime tries again inside the call until one is free (reference §7).
+    """
+    while True:
+        with engine.lock:
+            records = [
+                [
+                    one.marker
+                    for one in stream.queue
+                    if isinstance(one, Record) and one.event.flavour is not Flavour.LEGACY
+                ]
+                for stream in engine.streams()
+            ]
+        if device.events + sum(map(len, records)) < limit:
+            return
+        # the first one on each stream: no other is done before
+        markers = tuple(one[0] for one in records if one)
+        if not markers:
+            raise Failure(codes.NO_EVENT_RESOURCE, f"device {device.index} has {limit} events, all in use")
+        wait = HostWait(call, get_ident(), gil.holds(call), records=markers, what=f"one of the {limit} event ids")
+        stuck = look_ahead(process, engine, wait, -1, codes.NO_EVENT_RESOURCE)
+        with engine.lock:
+            waiter = engine.waiter()
+            if any(marker.done for marker in markers):
+                waiter.wake(codes.SUCCESS)
+            else:
+                for marker in markers:
+                    marker.waiters.append(waiter)
+        stay(process, engine, wait, waiter, -1, stuck, _forget, (waiter, markers))
+        with engine.lock:
+            _forget((waiter, markers))
+        if waiter.code:
+            raise Failure(waiter.code, "waiting for an event id was ended: the device was shut down")
+
+
+def _forget(entry: tuple[HostWaiter, tuple[Marker, ...]]) -> None:
+    waiter, markers = entry
+    for marker in markers:
+        if waiter in marker.waiters:
+            marker.waiters.remove(waiter)
 
 
 def look_ahead_at_stream(process: Process, stream: Stream, call: str) -> None:
