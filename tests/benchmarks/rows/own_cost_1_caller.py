@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import asyncio
+import statistics
+from concurrent.futures import ThreadPoolExecutor
+
+from ..harness import Outcome, Row, Settings, alternate, latencies, on_uvloop, ratio
+from ..worlds import null_session, zeros
+from .own_cost_64_callers import nothing
+
+ROW = Row("the same, one caller: p50 against run_in_executor with one thread", "x", 1.5, 1.0, "lower", "null_acl", "3")
+
+
+def measure(settings: Settings) -> Outcome:
+    """Blocks of 50 ms in turn."""
+    outcome = Outcome(notes={"callers": 1})
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        with null_session(depth=3) as session, ThreadPoolExecutor(1) as executor:
+            async with session:
+                x = zeros(session)
+
+                async def ours() -> float:
+                    return statistics.median(await latencies(lambda: session.infer(x), 0.05))
+
+                async def theirs() -> float:
+                    return statistics.median(await latencies(lambda: loop.run_in_executor(executor, nothing), 0.05))
+
+                await alternate([ours, theirs], 5)
+                for _ in range(settings.rounds):
+                    mine, other = await alternate([ours, theirs], settings.of(25, 3))
+                    outcome.values.append(ratio(mine, other))
+                    outcome.notes["infer, us"] = round(statistics.median(mine) * 1e6, 1)
+                    outcome.notes["run_in_executor, us"] = round(statistics.median(other) * 1e6, 1)
+
+    on_uvloop(main())
+    return outcome

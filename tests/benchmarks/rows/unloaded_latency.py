@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import statistics
+
+import aioascend
+
+from ..harness import Outcome, Row, Settings, latencies, on_uvloop
+from ..worlds import device, head, staged, zeros
+
+ROW = Row("unloaded latency minus the stages' own 11 ms, p50", "ms", 0.5, 0.2, "lower", "2/8/1 ms", "3")
+
+
+def measure(settings: Settings) -> Outcome:
+    """One caller, one request at a time."""
+    seconds = settings.of(3, 1)
+    outcome = Outcome(notes={"callers": 1})
+
+    async def main() -> None:
+        async with aioascend.Session(head(), devices="emulator:0", depth=3) as session:
+            x = zeros(session)
+            await latencies(lambda: session.infer(x), 0.2)
+            for _ in range(settings.rounds):
+                took = await latencies(lambda: session.infer(x), seconds)
+                outcome.values.append((statistics.median(took) - 11e-3) * 1e3)
+
+    with device(staged(2, 8, 1)):
+        on_uvloop(main())
+    return outcome

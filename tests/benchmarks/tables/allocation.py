@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import statistics
+from time import perf_counter as now
+from typing import Any
+
+import numpy as np
+
+import aioascend
+from aioascend.emulator import Profile
+from aioascend.memory.layout import plan
+
+from ..harness import Line, Settings, on_uvloop
+from ..raw import RawModel
+from ..worlds import device, head, run_all
+
+TITLE = "device memory: malloc and free for every request, and made at open"
+PROFILE = "compute 1 ms, malloc 125 us"
+
+
+def measure(settings: Settings) -> list[Line]:
+    """Raw requests with and without allocations of their own, in turn; and the allocations that a session makes."""
+    count = settings.of(200, 20)
+    costs = []
+    calls = 0
+    sizes = (plan([160]).nbytes, plan([64]).nbytes)
+
+    def seconds(model: RawModel) -> float:
+        start = now()
+        for _ in range(count):
+            model.run()
+        return (now() - start) / count
+
+    async def count_calls(acl: Any) -> int:
+        made = 0
+        async with aioascend.Session(head(), devices="emulator:0", depth=3) as session:
+            x = np.zeros(40, np.float32)
+            await session.infer(x)
+            malloc = acl.rt.malloc
+
+            def counted(*arguments: Any) -> Any:
+                nonlocal made
+                made += 1
+                return malloc(*arguments)
+
+            acl.rt.malloc = counted
+            await run_all(lambda: session.infer(x), count)
+            acl.rt.malloc = malloc
+        return made
+
+    with device(Profile(compute_default=1e-3, malloc=125e-6)) as emulator:
+        each, kept = (RawModel(emulator, head(), *sizes, reuse=reuse) for reuse in (False, True))
+        for _ in range(settings.rounds):
+            each.enter()
+            allocating = seconds(each)
+            kept.enter()
+            costs.append(allocating - seconds(kept))
+        each.close()
+        kept.close()
+        calls = on_uvloop(count_calls(emulator.acl))
+    cost = statistics.median(costs) * 1e6
+    return [
+        Line(
+            "malloc and free each time, a request", "100-400 us", f"{cost:.0f} us (raw calls)", "250 us (two mallocs)"
+        ),
+        Line("reused, a request", "about 0", f"{125 * calls / count:.0f} us ({calls} mallocs in {count})", "0 us"),
+    ]
