@@ -21,7 +21,7 @@ from .mapping import map_ordered
 from .model import LoadedModel, Outputs, ShapeOptions, TensorSpec, check_inputs, load_models, open_source
 from .pinned import PinnedRequest
 from .runtime import process
-from .runtime.background import run_in_background, wait_for
+from .runtime.background import forget_frames, run_in_background, wait_for
 from .runtime.core import DeviceCore, quietly
 from .runtime.pipeline import Pipeline
 from .runtime.ports import current_port
@@ -40,6 +40,8 @@ Model = str | os.PathLike[str] | bytes | bytearray | memoryview
 _MOST_DEPTH = 256
 # 1,024 requests of 1 MiB: below that size the number of requests is what bounds the queue, above it the memory.
 _WAITING_BYTES = 1 << 30
+# How long runs under way may go on when a session closes without waiting for them, where they can be ended.
+_GRACE_S = 0.5
 State = Literal["new", "opening", "open", "closing", "closed"]
 
 
@@ -268,7 +270,9 @@ class Session(Uncopyable):
     async def aclose(self, *, drain: bool = True) -> None:
         """Take no more requests, finish those that were taken, and give everything back; safe to call again.
 
-        With ``drain=False`` requests that are still queued get `SessionClosed`; what runs on the device is waited for.
+        With ``drain=False`` requests that are still queued get `SessionClosed`, and so do those whose runs are not over
+        half a second later, on the emulator, which can end them; what runs on an NPU is waited for. In any case runs
+        whose callers have given up are not waited for where they can be ended.
         If the wait is cancelled, the closing goes on by itself.
         """
         await wait_for(self._begin_close(drain=drain))
@@ -299,8 +303,7 @@ class Session(Uncopyable):
     def __del__(self) -> None:
         if getattr(self, "_state", "new") not in ("opening", "open"):
             return
-        core = self._core
-        if not self._inherited and (core is None or not core.abandoned):
+        if not self._inherited and not process.exiting():
             text = f"{self!r} was never closed"
             self._begin_close(drain=False)  # first: warnings may be errors
             warnings.warn(text, ResourceWarning, source=self, stacklevel=2)
@@ -336,8 +339,9 @@ class Session(Uncopyable):
             raise SessionClosed(f"{self!r} was closed while it was being opened")
 
     def _begin_close(self, *, drain: bool) -> Future[None]:
-        if self._inherited:
-            # Nothing that could be closed exists in a forked child; the lock may be held by a thread of the parent.
+        if self._inherited or process.exiting():
+            # Nothing that could be closed exists in a forked child, where the lock may be held by a thread of the
+            # parent; and at interpreter exit every device has been let go, its threads have ended.
             self._state = "closed"
             done: Future[None] = Future()
             done.set_result(None)
@@ -385,8 +389,9 @@ class Session(Uncopyable):
                 self._stop(core, pipeline, models, drain=False)
                 raise
             self._pipeline, self._models = pipeline, models
-        except BaseException:
+        except BaseException as error:
             process.leave(core)
+            forget_frames(error)
             raise
         with self._lock:
             if self._state == "opening":
@@ -423,6 +428,8 @@ class Session(Uncopyable):
             pipeline.stop_accepting(reason, drain=drain, when_idle=idle.set)
 
         core.post(stop, None)
+        if not drain and not idle.wait(_GRACE_S):
+            core.post(lambda _: pipeline.end_runs(), None)
         idle.wait()
         core.control(models.close).result()
 

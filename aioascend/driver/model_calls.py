@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from ctypes import byref, c_uint32
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -64,6 +64,12 @@ class ModelCalls(CheckedCalls):
         if ret:
             raise self.error(ret, "acl.mdl.unload")
 
+    def end_runs(self, model: int) -> None:
+        """Have the runs of a model that is being closed fail at once: the emulator can, pyACL has no call for it."""
+        emulator = self.backend.emulator
+        if emulator is not None:
+            emulator.end_runs(model)
+
     def execute_async(self, model: int, inputs: int, outputs: int, stream: int) -> None:
         """Queue one run of the model on two datasets; one model id belongs on one stream only (§11)."""
         acl, c = self.acl, self.c
@@ -99,12 +105,20 @@ class ModelCalls(CheckedCalls):
     def num_inputs(self, desc: int) -> int:
         """The number of inputs, including those that gears and AIPP add."""
         acl = self.acl
-        return int(acl.mdl.get_num_inputs(desc))
+        return int(self._told(acl.mdl.get_num_inputs(desc), 0, "acl.mdl.get_num_inputs"))
 
     def num_outputs(self, desc: int) -> int:
         """The number of outputs."""
         acl = self.acl
-        return int(acl.mdl.get_num_outputs(desc))
+        return int(self._told(acl.mdl.get_num_outputs(desc), 0, "acl.mdl.get_num_outputs"))
+
+    def _told(self, value: Any, failed: Any, call: str) -> Any:
+        """The value of a call that has no status, unless it is the one of a failure and the driver says why."""
+        if value == failed:
+            error = self.error(codes.FAILURE, call, f" (which gave {value})")
+            if error.detail or value is None:
+                raise error
+        return value
 
     def input_dims(self, desc: int, index: int) -> Dims:
         """Name and sizes of input `index`; dynamic axes are -1."""
@@ -125,32 +139,36 @@ class ModelCalls(CheckedCalls):
     def input_name(self, desc: int, index: int) -> str:
         """The name of input `index`."""
         acl = self.acl
-        return str(acl.mdl.get_input_name_by_index(desc, index))
+        name = acl.mdl.get_input_name_by_index(desc, index)
+        return str(self._told(name, None, "acl.mdl.get_input_name_by_index"))
 
     def output_name(self, desc: int, index: int) -> str:
         """The name of output `index`; an `.om` spells it `node:index:tensor`."""
         acl = self.acl
-        return str(acl.mdl.get_output_name_by_index(desc, index))
+        name = acl.mdl.get_output_name_by_index(desc, index)
+        return str(self._told(name, None, "acl.mdl.get_output_name_by_index"))
 
     def input_dtype(self, desc: int, index: int) -> int:
         """The ACL data type of input `index` (constants.DataType)."""
         acl = self.acl
-        return int(acl.mdl.get_input_data_type(desc, index))
+        return int(self._told(acl.mdl.get_input_data_type(desc, index), -1, "acl.mdl.get_input_data_type"))
 
     def output_dtype(self, desc: int, index: int) -> int:
         """The ACL data type of output `index`."""
         acl = self.acl
-        return int(acl.mdl.get_output_data_type(desc, index))
+        return int(self._told(acl.mdl.get_output_data_type(desc, index), -1, "acl.mdl.get_output_data_type"))
 
     def input_nbytes(self, desc: int, index: int) -> int:
         """Bytes of input `index`; 0 where a shape is open."""
         acl = self.acl
-        return int(acl.mdl.get_input_size_by_index(desc, index))
+        size = acl.mdl.get_input_size_by_index(desc, index)
+        return int(self._told(size, 0, "acl.mdl.get_input_size_by_index"))
 
     def output_nbytes(self, desc: int, index: int) -> int:
         """Bytes of output `index`; 0 where a shape is open."""
         acl = self.acl
-        return int(acl.mdl.get_output_size_by_index(desc, index))
+        size = acl.mdl.get_output_size_by_index(desc, index)
+        return int(self._told(size, 0, "acl.mdl.get_output_size_by_index"))
 
     # -- datasets ---------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from typing import Any
 from .args import Failure
 from .compile import compile_model
 from .config import Config
+from .ending import end_runs
 from .faults import Faults
 from .findings import Leak, Report, Violation
 from .model import session_options
@@ -114,6 +115,10 @@ class Emulator:
         finally:
             for one in mine:
                 options.remove(one)
+
+    def end_runs(self, model_id: int) -> None:
+        """Let the run of a model that is under way fail now (507011), and every later one: for whoever closes it."""
+        end_runs(self._process, model_id)
 
     def shutdown(self, timeout: float = 3.0) -> None:
         """End every thread at once, ONNX Runtime's runs included, and let every waiting host thread go. Idempotent."""

@@ -245,7 +245,7 @@ class Execute(Work):
     def duration(self, last: ComputeUnit | None) -> float:
         """The model's time by the profile, more if the core did something else before."""
         profile, network = self.profile, self.model.network
-        if profile is None or network is None:
+        if profile is None or network is None or network.options.terminate:
             return 0.0
         switched = last is not None and last is not self.model
         return profile.run(network.name) + (profile.switch if switched else 0.0)

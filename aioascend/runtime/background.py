@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import time
+import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
 from .signal import Signal
 
-__all__ = ["in_background", "run_in_background", "start_thread", "wait_for"]
+__all__ = ["forget_frames", "in_background", "join_all", "run_in_background", "start_thread", "wait_for"]
 
 T = TypeVar("T")
+
+_under_way: set[threading.Thread] = set()
+os.register_at_fork(after_in_child=_under_way.clear)
+
+
+def join_all(seconds: float) -> None:
+    """Wait for everything that runs in the background, for no more than `seconds`."""
+    limit = time.monotonic() + seconds
+    for thread in list(_under_way):
+        thread.join(max(0.0, limit - time.monotonic()))
 
 
 def in_background(name: str, function: Callable[[], T]) -> Future[T]:
@@ -31,6 +44,7 @@ def run_in_background(name: str, function: Callable[[], T], outcome: Future[T]) 
             call = calls.pop()
         except IndexError:
             return  # the start was interrupted, and whoever wanted it has been told that it did not happen
+        _under_way.add(threading.current_thread())
         try:
             result = call()
             del call  # no reference is left when the waiter goes on: it may want to drop what this used
@@ -38,6 +52,8 @@ def run_in_background(name: str, function: Callable[[], T], outcome: Future[T]) 
             outcome.set_exception(error)
         else:
             outcome.set_result(result)
+        finally:
+            _under_way.discard(threading.current_thread())
 
     try:
         threading.Thread(target=run, name=name, daemon=True).start()
@@ -60,6 +76,14 @@ async def wait_for(future: Future[T]) -> T:
         future.add_done_callback(lambda _: signal.set(lambda port: port.wake()))
         await signal.wait()
     return future.result()
+
+
+def forget_frames(error: BaseException) -> None:
+    """Let go of what the frames of an exception hold: who keeps one must not keep a model's bytes by it."""
+    link: BaseException | None = error
+    while link is not None:
+        traceback.clear_frames(link.__traceback__)
+        link = link.__cause__ or link.__context__
 
 
 def start_thread(name: str, enter: Callable[[], None], run: Callable[[], None]) -> threading.Thread:

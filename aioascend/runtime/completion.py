@@ -52,6 +52,9 @@ class Completion(Protocol):
     def abandon(self) -> None:
         """Let the threads end by themselves and make no further ACL call (interpreter exit)."""
 
+    def join(self, seconds: float) -> None:
+        """Wait for the threads to end, for no more than `seconds` each."""
+
 
 def make_completion(driver: Driver, context: int, deliver: Deliver, lost: Lost) -> Completion:
     """The completion way that `AIOASCEND_COMPLETION` names.
@@ -129,6 +132,9 @@ class _Callbacks:
         self._stopping.set()
         self._gate.set()
 
+    def join(self, seconds: float) -> None:
+        self._thread.join(seconds)
+
     def _enter(self) -> None:
         self._driver.set_context(self._context)
 
@@ -178,6 +184,10 @@ class _Events:
         for waiter in self._waiters.values():
             waiter.abandon()
 
+    def join(self, seconds: float) -> None:
+        for waiter in self._waiters.values():
+            waiter.join(seconds)
+
 
 class _EventWaiter:
     """One thread that waits for one stream's events, in the order in which they were recorded."""
@@ -214,6 +224,9 @@ class _EventWaiter:
     def abandon(self) -> None:
         self._abandoned = True
         self._armed.put(None)
+
+    def join(self, seconds: float) -> None:
+        self._thread.join(seconds)
 
     def _enter(self) -> None:
         self._driver.set_context(self._context)

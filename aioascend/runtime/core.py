@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import ExitStack
@@ -120,6 +121,17 @@ class DeviceCore:
         if self._completion is not None:
             self._completion.abandon()
         self._device.abandon()
+        self._control.abandon()
+        self._copier.abandon()
+
+    def join_abandoned(self, limit: float) -> None:
+        """Wait for the threads to end, until `limit` of `time.monotonic` at the longest.
+
+        A thread that is still in a vendor call when the interpreter goes down is ended in the middle of it.
+        """
+        for part in (self._completion, self._device, self._control, self._copier):
+            if part is not None:
+                part.join(max(0.0, limit - time.monotonic()))
 
     def _destroy_context(self) -> None:
         context, self.context = self.context, 0

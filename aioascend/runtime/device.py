@@ -69,7 +69,7 @@ class Device(Uncopyable):
 
     async def aclose(self) -> None:
         """Release everything that was made through it, then leave the device; safe to call again."""
-        if self._opening is not None and not self._inherited:
+        if self._opening is not None and not self._inherited and not process.exiting():
             await wait_for(self._begin_close())
 
     def _begin_close(self) -> Future[None]:
@@ -148,7 +148,7 @@ class Device(Uncopyable):
 
     def __del__(self) -> None:
         core = getattr(self, "_core", None)
-        if core is None or core.abandoned or self._closed is not None or self._inherited:
+        if core is None or process.exiting() or self._closed is not None or self._inherited:
             return
         text = f"{self!r} was never closed"
         self._begin_close()  # first: warnings may be errors

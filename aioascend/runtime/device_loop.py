@@ -59,13 +59,17 @@ class DeviceLoop:
     def abandon(self) -> None:
         """Interpreter exit: end the thread without running anything that is still posted."""
         self._abandoned = True
-        loop, thread = self._loop, self._thread
-        if loop is not None and thread is not None:
+        loop = self._loop
+        if loop is not None:
             try:
                 loop.call_soon_threadsafe(loop.stop)
             except RuntimeError:
                 return
-            thread.join(1.0)
+
+    def join(self, seconds: float) -> None:
+        """Wait for the thread to end, for no more than `seconds`."""
+        if self._thread is not None:
+            self._thread.join(seconds)
 
     def forked(self, error: Callable[[], AioascendError]) -> None:
         """In a forked child, where the thread does not exist: refuse everything with `error`."""

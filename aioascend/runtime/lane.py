@@ -264,6 +264,10 @@ class Lane:
         except Exception:
             return False  # its end will tell
 
+    def end_runs(self) -> None:
+        """Have the runs of this model fail at once, where the device can; the model is not used afterwards."""
+        self._driver.end_runs(self._model_id)
+
     def running_places(self) -> deque[Place]:
         """The places on the device, oldest first."""
         return self._running

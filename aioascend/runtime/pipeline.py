@@ -13,7 +13,7 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from ..errors import AioascendError, ForkedProcess, Overloaded, SessionClosed
+from ..errors import AioascendError, ExecutionFailed, ForkedProcess, Overloaded, SessionClosed
 from ..memory.copying import copy_array
 from ..memory.layout import plan
 from ..model import LoadedModel, Outputs
@@ -52,6 +52,7 @@ class Pipeline:
         self.recorder: Recorder | None = None  # while a recording is on
         self._closing: str | None = None
         self._on_idle: Callable[[], None] | None = None
+        self._ended = False  # runs were made to fail, because the session closes
         # At least two, the double buffer: one is filled while the device reads the other. With one for each place the
         # pipeline fills at once after a pause; that a copy has been read is only noticed when a run ends.
         staging = max(2, len(models) * depth)
@@ -160,6 +161,8 @@ class Pipeline:
         if where in (Where.WAITING, Where.STAGED):
             self._give_up(request)
             self._core.settle(self._settle)
+        elif self._closing is not None:
+            self._core.settle(self._settle)
 
     def _expire(self, request: Request, where: Where) -> None:
         """It cannot be done in time any more, and was taken out of the queue."""
@@ -188,9 +191,18 @@ class Pipeline:
                 self._stage(request)
             for request, index in decision.launch:
                 self._lanes[index].launch(request)
+        if self._closing is not None and not self._ended and self._nobody_waits():
+            self.end_runs()
         if self._on_idle is not None and admission.idle:
             on_idle, self._on_idle = self._on_idle, None
             on_idle()
+
+    def _nobody_waits(self) -> bool:
+        """Whether all that is left are runs on the device that their callers have given up."""
+        if self.admission.waiting or self.admission.staging or not self.admission.running:
+            return False
+        requests = [place.request for lane in self._lanes for place in lane.running_places()]
+        return all(request is None or request.abandoned for request in requests)
 
     # -- copying in -------------------------------------------------------------------------------------------------
 
@@ -270,7 +282,8 @@ class Pipeline:
         self.admission.finished(request, time.monotonic())
         if error is not None:
             self.counters.failed += 1
-            self._fail(request, error)
+            ended = self._ended and self._closing is not None and isinstance(error, ExecutionFailed)
+            self._fail(request, SessionClosed(f"{self._closing}, and the run was ended") if ended else error)
         elif request.abandoned:
             self._give_up(request)
         elif not self._output_inline:
@@ -358,10 +371,17 @@ class Pipeline:
         """Tear everything down; control thread, when `when_idle` has reported."""
         self._stack.close()
 
+    def end_runs(self) -> None:
+        """Have what runs on the device fail at once, where it can be made to; device thread, while closing."""
+        self._ended = True
+        for lane in self._lanes:
+            lane.end_runs()
+
     def stop_accepting(self, reason: str, *, drain: bool, when_idle: Callable[[], None]) -> None:
         """Refuse new requests with `reason`, give up the queued ones unless `drain`, and report when nothing is left.
 
-        Device thread. What runs on the device is waited for in any case: the memory is the device's until then.
+        Device thread. What runs on the device is waited for in any case: the memory is the device's until then. Runs
+        that nobody waits for any more are ended where that can be done.
         """
         self._closing = reason
         self._on_idle = when_idle

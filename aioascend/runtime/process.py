@@ -7,6 +7,8 @@ import concurrent.futures.thread  # noqa: F401  (its fork hooks must not appear 
 import ctypes
 import os
 import threading
+import time
+import weakref
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -14,9 +16,10 @@ from typing import Any
 
 from ..driver import Backend, DeviceName, Driver, backend, known, refuse, restore
 from ..errors import AioascendError, ForkedProcess
+from .background import join_all
 from .core import DeviceCore
 
-__all__ = ["acquire", "check_forks", "forks", "leave", "open_devices", "shutdown"]
+__all__ = ["acquire", "check_forks", "exiting", "forks", "leave", "open_devices", "shutdown"]
 
 _FORKED = (
     "this process was forked from one that had opened {what}: device state and threads do not exist in a forked "
@@ -37,6 +40,10 @@ _uses: dict[DeviceName, _Use] = {}
 _former: list[_Use] = []  # uses that a new one has replaced, until their last user leaves
 _initialised: dict[int, tuple[Any, bool]] = {}  # id of the acl module -> the module, whether we initialised it
 _forks = 0
+_alive: weakref.WeakSet[DeviceCore] = weakref.WeakSet()  # with threads, or to be collected
+_exiting = False
+_CLOSING_S = 0.8  # what is being opened or closed at interpreter exit may take so long
+_JOIN_S = 1.2
 
 
 def acquire(name: DeviceName) -> tuple[DeviceCore, Future[None]]:
@@ -56,6 +63,7 @@ def acquire(name: DeviceName) -> tuple[DeviceCore, Future[None]]:
             atexit.unregister(_before_exit)
             atexit.register(_before_exit)
             core = DeviceCore(name, found)
+            _alive.add(core)
             use = _uses[name] = _Use(name, core, core.control(core.start, _initialise))
         use.users += 1
         return use.core, use.started
@@ -134,9 +142,25 @@ def check_forks(then: int, what: str) -> None:
         raise _forked_error(what)
 
 
+def exiting() -> bool:
+    """Whether the interpreter goes down: every device was let go, and nothing can or need be closed any more."""
+    return _exiting
+
+
 def _before_exit() -> None:
-    for core in open_devices():
+    """Plain exit: our threads end, and nothing is de-initialised, for it may be others' (pyACL reference §4)."""
+    global _exiting
+    join_all(_CLOSING_S)
+    _exiting = True
+    cores = list(_alive)
+    for core in cores:
         core.abandon()
+    for emulator in {core.driver.backend.emulator for core in cores}:
+        if emulator is not None:
+            emulator.shutdown()  # ends a run under way, and lets those go that wait for it
+    limit = time.monotonic() + _JOIN_S
+    for core in cores:
+        core.join_abandoned(limit)
 
 
 def _in_forked_child() -> None:
@@ -155,6 +179,7 @@ def _in_forked_child() -> None:
     _uses.clear()
     _former.clear()
     _initialised.clear()
+    _alive.clear()
     inherited = known("emulator")
     if inherited is not None:
         _keep_for_ever(inherited)

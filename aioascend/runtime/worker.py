@@ -6,6 +6,7 @@ may still be using a session.
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 from collections.abc import Callable
@@ -49,6 +50,20 @@ class Worker:
         self._calls.put(None)
         if thread is not None and thread is not threading.current_thread():
             thread.join()
+
+    def abandon(self) -> None:
+        """Interpreter exit: take no more calls and drop those that have not begun."""
+        self._stopped = True
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._calls.get_nowait()
+        self._calls.put(None)
+
+    def join(self, seconds: float) -> None:
+        """Wait for the thread to end, for no more than `seconds`."""
+        thread = self._thread
+        if thread is not None:
+            thread.join(seconds)
 
     def _run(self) -> None:
         while (item := self._calls.get()) is not None:

@@ -456,11 +456,11 @@ class StubCalls:
                 return index
         raise Refused(_INVALID_PARAM)
 
-    @stands_for("mdl.get_input_data_type", "value", context=False)
+    @stands_for("mdl.get_input_data_type", "value", failed=-1, context=False)
     def get_input_data_type(self, description: int, index: int) -> int:
         return _DTYPES[self.inputs[index].dtype.name]
 
-    @stands_for("mdl.get_output_data_type", "value", context=False)
+    @stands_for("mdl.get_output_data_type", "value", failed=-1, context=False)
     def get_output_data_type(self, description: int, index: int) -> int:
         return _DTYPES[self.outputs[index].dtype.name]
 

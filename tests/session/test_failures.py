@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import anyio
 import numpy as np
 import pytest
 
@@ -99,26 +98,6 @@ async def test_a_failure_that_cannot_be_told_apart_by_repeating_is_given_to_all_
         for i, result in enumerate(results):
             if not isinstance(result, BaseException):
                 assert result[0].tolist() == [i + 1] * 4
-
-
-async def test_more_failures_than_places_block_nobody() -> None:
-    async with aioascend.Session(kit.out_of_bounds()) as session:
-        for _ in range(8):
-            with pytest.raises(aioascend.ExecutionFailed):
-                await session.infer(at(9))
-        results = await asyncio.gather(*(session.infer(at(9)) for _ in range(8)), return_exceptions=True)
-        assert all(isinstance(result, aioascend.ExecutionFailed) for result in results)
-        with anyio.fail_after(5):
-            assert (await session.infer(at(1)))[0].tolist() == [11]
-
-
-async def test_a_failure_reaches_the_holder_of_a_ticket_and_each_await_of_it() -> None:
-    async with aioascend.Session(kit.out_of_bounds()) as session:
-        ticket = await session.submit(at(9))
-        for _ in range(2):
-            with pytest.raises(aioascend.ExecutionFailed):
-                await ticket
-        assert ticket.done()
 
 
 async def test_a_failure_of_another_session_on_the_same_device_is_not_ours() -> None:

@@ -226,39 +226,6 @@ def test_a_loop_closed_with_requests_in_flight_spoils_nobody_elses() -> None:
         left._log_destroy_pending = False  # type: ignore[attr-defined]
 
 
-async def test_errors_at_open_are_one_each_and_leave_the_process_usable(tmp_path: Path) -> None:
-    good = kit.add(1)
-    (tmp_path / "empty.onnx").write_bytes(b"")
-    (tmp_path / "half.onnx").write_bytes(kit.big(1)[: 1 << 19])
-    (tmp_path / "random.onnx").write_bytes(np.random.default_rng(0).bytes(4096))
-    (tmp_path / "text.onnx").write_text("this is no model\n" * 10)
-    (tmp_path / "model.om").write_bytes(b"IMOD" + bytes(300))
-    cases: list[tuple[dict[str, Any], type[Exception], str]] = [
-        ({"model": tmp_path / "missing.onnx"}, aioascend.ModelLoadError, "missing.onnx: No such file"),
-        ({"model": tmp_path}, aioascend.ModelLoadError, "Is a directory"),
-        ({"model": tmp_path / "empty.onnx"}, aioascend.ModelLoadError, "is empty; wanted an .om or .onnx model"),
-        ({"model": b""}, aioascend.ModelLoadError, "the model's bytes are empty"),
-        ({"model": tmp_path / "half.onnx"}, aioascend.ModelLoadError, "half.onnx"),
-        ({"model": tmp_path / "random.onnx"}, aioascend.ModelLoadError, "random.onnx"),
-        ({"model": tmp_path / "text.onnx"}, aioascend.ModelLoadError, "text.onnx"),
-        ({"model": tmp_path / "model.om"}, aioascend.ModelLoadError, "give the .onnx it was made from"),
-        ({"model": good, "devices": "emulator:7"}, aioascend.BackendUnavailable, "no device emulator:7: there is"),
-        ({"model": good, "devices": "gpu:0"}, aioascend.InvalidInput, "unknown device 'gpu:0': wanted"),
-        ({"model": good, "devices": "emulator:0,emulator:1"}, aioascend.InvalidInput, "name one"),
-        ({"model": kit.nonzero()}, aioascend.ModelLoadError, "'where'"),
-    ]
-    for arguments, error, message in cases:
-        session = aioascend.Session(**arguments)
-        with pytest.raises(error, match=message) as caught:
-            await session.open()
-        assert "\n" not in str(caught.value)
-        with pytest.raises(aioascend.SessionClosed):
-            await session.infer(ONES)
-        await session.aclose()
-    async with aioascend.Session(good) as session:
-        assert (await session.infer(ONES))[0][0] == 2
-
-
 @pytest.mark.emulated(memory=64 << 20)
 async def test_a_model_that_does_not_fit_says_so_and_gives_everything_back() -> None:
     from onnx import TensorProto
@@ -309,15 +276,6 @@ def run_script(body: str, timeout: float = 30) -> subprocess.CompletedProcess[st
     )
 
 
-def test_a_program_that_ends_without_closing_ends_quietly() -> None:
-    done = run_script("""
-        session = aioascend.Session(kit.add(1), devices="emulator:0")
-        session.open_sync()
-        print(session.infer_sync(ONES)[0][0])
-    """)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "2.0\n", "")
-
-
 def test_threads_that_outlive_the_main_thread_go_on_using_a_session() -> None:
     for size in (4, 2_000_000):
         done = run_script(f"""
@@ -342,3 +300,47 @@ def test_threads_of_ours_have_telling_names(emulator: Emulator) -> None:
     with aioascend.Session(kit.add(1)):
         names = {thread.name for thread in threading.enumerate()}
         assert {"aioascend-device-emulator:0", "aioascend-report-emulator:0"} <= names
+
+
+async def test_a_device_that_is_not_there_or_not_named_is_told_and_leaves_the_process_usable() -> None:
+    good = kit.add(1)
+    cases: list[tuple[str, type[Exception], str]] = [
+        ("emulator:7", aioascend.BackendUnavailable, "no device emulator:7: there is"),
+        ("gpu:0", aioascend.InvalidInput, "unknown device 'gpu:0': wanted"),
+        ("emulator:0,emulator:1", aioascend.InvalidInput, "name one"),
+    ]
+    for devices, error, message in cases:
+        session = aioascend.Session(good, devices=devices)
+        with pytest.raises(error, match=message):
+            await session.open()
+        with pytest.raises(aioascend.SessionClosed):
+            await session.infer(ONES)
+        await session.aclose()
+    async with aioascend.Session(good) as session:
+        assert (await session.infer(ONES))[0][0] == 2
+
+
+async def test_callers_of_runs_that_a_close_has_ended_are_told_so() -> None:
+    x = np.eye(700, dtype=np.float32)
+    async with aioascend.Session(kit.add(1)) as other:
+        session = aioascend.Session(kit.slow(500), depth=2)
+        await session.open()
+        tasks = [asyncio.create_task(session.infer(x)) for _ in range(4)]
+        await asyncio.sleep(0.05)
+        await session.aclose(drain=False)
+        for result in await asyncio.gather(*tasks, return_exceptions=True):
+            assert isinstance(result, aioascend.SessionClosed)
+        assert (await other.infer(ONES))[0][0] == 2
+
+
+async def test_a_draining_close_does_not_wait_for_runs_that_were_given_up() -> None:
+    session = aioascend.Session(kit.slow(2000), depth=1)
+    await session.open()
+    task = asyncio.create_task(session.infer(np.eye(700, dtype=np.float32)))
+    await asyncio.sleep(0.05)
+    closing = asyncio.create_task(session.aclose())
+    await asyncio.sleep(0.05)
+    task.cancel()
+    await asyncio.wait_for(closing, 10)
+    with pytest.raises(asyncio.CancelledError):
+        await task

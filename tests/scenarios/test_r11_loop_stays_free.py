@@ -1,4 +1,4 @@
-"""The caller's loop is never blocked: a 5 ms ticker on it measures the largest gap.
+"""R11: the caller's loop is never blocked: a 5 ms ticker on it measures the largest gap.
 
 A shared machine has gaps of its own, so each case is judged by the median of several runs.
 """
@@ -6,11 +6,14 @@ A shared machine has gaps of its own, so each case is judged by the median of se
 from __future__ import annotations
 
 import asyncio
+import signal
 import statistics
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import httpx
 import numpy as np
 import onnxruntime
 import pytest
@@ -18,6 +21,7 @@ from onnx import TensorProto
 
 import aioascend
 from tests import kit
+from tests.scenarios.programs import await_listening, commanded
 
 needs_a_free_load = pytest.mark.skipif(
     tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 31),
@@ -88,10 +92,20 @@ async def test_while_a_64_mb_model_is_opened_from_bytes() -> None:
     await judge(prepare)
 
 
-async def test_while_a_100_mb_non_contiguous_input_is_inferred() -> None:
+async def test_while_a_200_mb_non_contiguous_input_is_inferred() -> None:
     wide = np.ones((5000, 10000), np.float32)
-    x = wide[:, ::2].T
-    async with aioascend.Session(kit.identity(TensorProto.FLOAT, (5000, 5000))) as session:
+    x = np.broadcast_to(wide[:, ::2].T, (2, 5000, 5000))
+    async with aioascend.Session(kit.identity(TensorProto.FLOAT, (2, 5000, 5000)), depth=1) as session:
+
+        async def prepare() -> Callable[[], Awaitable[object]]:
+            return lambda: session.infer(x)
+
+        await judge(prepare)
+
+
+async def test_while_the_device_computes_for_a_quarter_of_a_second() -> None:
+    x = np.eye(700, dtype=np.float32)
+    async with aioascend.Session(kit.slow(40)) as session:
 
         async def prepare() -> Callable[[], Awaitable[object]]:
             return lambda: session.infer(x)
@@ -140,3 +154,60 @@ async def test_while_a_device_that_does_not_exist_is_opened() -> None:
         return work
 
     await judge(prepare)
+
+
+SERVER = """
+import os
+import numpy as np
+import aioascend
+
+EYE = np.eye(700, dtype=np.float32)
+session = aioascend.Session(os.environ["MODEL"])
+
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        await receive()
+        async with session:
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+        return
+    if scope["path"] == "/run":
+        await session.infer(EYE)
+    await send({"type": "http.response.start", "status": 200 if session.ready else 503, "headers": []})
+    await send({"type": "http.response.body", "body": b"ok"})
+"""
+
+
+async def test_the_health_check_of_a_web_server_under_full_load(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(kit.slow(10))
+    (tmp_path / "server.py").write_text(SERVER)
+    address = tmp_path / "socket"
+    command = [sys.executable, "-m", "uvicorn", "server:app", "--app-dir", str(tmp_path), "--uds", str(address)]
+    with commanded([*command, "--log-level", "warning"], {"MODEL": str(tmp_path / "model.onnx")}) as server:
+        await asyncio.to_thread(await_listening, address)
+        transport = httpx.AsyncHTTPTransport(uds=str(address), limits=httpx.Limits(max_connections=None))
+        async with httpx.AsyncClient(transport=transport, base_url="http://server", timeout=60) as client:
+
+            async def load() -> None:
+                while True:
+                    assert (await client.get("/run")).status_code == 200
+
+            callers = [asyncio.create_task(load()) for _ in range(8)]
+            p99s = []
+            for _ in range(4):  # the machine is shared, and so is this process with its eight callers
+                times = []
+                for _ in range(50):
+                    started = time.perf_counter()
+                    assert (await client.get("/health")).status_code == 200
+                    times.append(time.perf_counter() - started)
+                    await asyncio.sleep(0.02)
+                p99s.append(statistics.quantiles(times, n=100)[98])
+                if p99s[-1] <= 0.1:
+                    break
+            for caller in callers:
+                caller.cancel()
+            await asyncio.gather(*callers, return_exceptions=True)
+        assert min(p99s) <= 0.1, p99s
+        server.send(signal.SIGTERM)
+        assert server.finish(timeout=20).err == ""
