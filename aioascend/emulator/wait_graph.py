@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import islice
 
 from .device_model import Event, Marker, ReportQueue, Stream, Task
 from .tasks import Callback, LegacyWait, Record, Reset, Wait
@@ -50,20 +51,30 @@ def never_returns(wait: HostWait, streams: Iterable[Stream], others: Mapping[int
 
     `streams` are all of the device, `others` the threads that wait without a limit, by pthread id.
     """
-    if not wait.callback and not wait.records and _plain(wait):
-        return None
-    graph = _Graph(wait, tuple(streams), others)
+    known = tuple(streams)
+    if wait.callback is None:
+        # the common cases, answered without a graph
+        if not wait.held and not any(_holds(task) for stream in known for task in stream.queue):
+            return None
+        if not wait.records and _plain(wait):
+            return None
+    graph = _Graph(wait, known, others)
     graph.play()
     return None if graph.met(wait) else graph.explain()
 
 
 def _plain(wait: HostWait) -> bool:
-    """Whether nothing but work stands between the call and its end: the common case, answered without a graph."""
+    """Whether nothing but work stands between the call and its end."""
     for stream, target in wait.streams:
-        for task, _ in zip(stream.queue, range(target - stream.completed), strict=False):
-            if isinstance(task, (Wait, LegacyWait)) or (isinstance(task, Callback) and task.block):
+        for task in islice(stream.queue, target - stream.completed):
+            if isinstance(task, (Wait, LegacyWait)) or _holds(task):
                 return False
     return True
+
+
+def _holds(task: Task) -> bool:
+    """Whether a stream stops at `task` until host code has run."""
+    return type(task) is Callback and task.block
 
 
 class _Flag:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from _thread import get_ident
 from collections.abc import Callable
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from . import codes, gil
 from .args import Failure
-from .device_model import Fault, Flavour, Marker, Stream
+from .device_model import Fault, Flavour, Marker, Stream, Task
 from .engine import Engine, HostWaiter
 from .tasks import Record
 from .wait_graph import HostWait, name, never_returns
@@ -96,14 +96,7 @@ def wait_for_event_id(process: Process, device: Device, engine: Engine, limit: i
     """
     while True:
         with engine.lock:
-            records = [
-                [
-                    one.marker
-                    for one in stream.queue
-                    if isinstance(one, Record) and one.event.flavour is not Flavour.LEGACY
-                ]
-                for stream in engine.streams()
-            ]
+            records = [[one.marker for one in stream.queue if _takes_an_id(one)] for stream in engine.streams()]
         if device.events + sum(map(len, records)) < limit:
             return
         # the first one on each stream: no other is done before
@@ -124,6 +117,10 @@ def wait_for_event_id(process: Process, device: Device, engine: Engine, limit: i
             _forget((waiter, markers))
         if waiter.code:
             raise Failure(waiter.code, "waiting for an event id was ended: the device was shut down")
+
+
+def _takes_an_id(task: Task) -> TypeGuard[Record]:
+    return isinstance(task, Record) and task.event.flavour is not Flavour.LEGACY
 
 
 def _forget(entry: tuple[HostWaiter, tuple[Marker, ...]]) -> None:
