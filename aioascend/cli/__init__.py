@@ -18,7 +18,7 @@ from typing import NoReturn
 
 import aioascend
 
-from . import bench, devices, emulate, inspect, run
+from . import bench, devices, doctor, emulate, inspect, run
 from .arguments import UsageError
 
 __all__ = ["main"]
@@ -80,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"aioascend {_version()}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (devices, inspect, run, bench, emulate):
+    for command in (devices, inspect, run, bench, emulate, doctor):
         command.add_to(commands)
     return parser
 
