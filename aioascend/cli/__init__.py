@@ -34,6 +34,7 @@ examples:
   aioascend run model.om --input x.npy --output-dir out
   aioascend bench model.om --depth auto
   aioascend emulate infer.py model.om
+  aioascend doctor --device npu:0
 """
 
 
