@@ -6,6 +6,10 @@ so that every package may raise these.
 
 from __future__ import annotations
 
+import copy
+import sys
+from typing import TypeVar
+
 __all__ = [
     "AclError",
     "AioascendError",
@@ -22,7 +26,28 @@ __all__ = [
     "Overloaded",
     "SessionClosed",
     "StaleLease",
+    "add_note",
+    "again",
 ]
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Say something beside an error that must not hide it; before Python 3.11 it becomes part of the message."""
+    if sys.version_info >= (3, 11):
+        error.add_note(note)
+    elif error.args:
+        error.args = (f"{error.args[0]}\n{note}", *error.args[1:])
+
+
+E = TypeVar("E", bound="AioascendError")
+
+
+def again(error: E) -> E:
+    """The same error for another request: each has a traceback and notes of its own."""
+    twin = copy.copy(error)
+    twin.__cause__ = error.__cause__
+    twin.__notes__ = list(getattr(error, "__notes__", ()))
+    return twin
 
 
 class AioascendError(Exception):

@@ -19,16 +19,19 @@ __all__ = ["PinnedInputs", "PinnedRequest"]
 class PinnedInputs(Mapping[str, Array]):
     """Writable arrays over pinned memory, by name (or by index); fill them in place: ``inputs["x"][:] = frame``.
 
-    They hold whatever the memory held before. Raises `StaleLease` once the request was left.
+    They hold whatever the memory held before. Raises `StaleLease` once the request was left, or the context that the
+    memory belongs to was rebuilt.
     """
 
-    def __init__(self, arrays: list[Array], pipeline: Pipeline) -> None:
+    def __init__(self, arrays: list[Array], pipeline: Pipeline, lease: Lease) -> None:
         self._arrays: list[Array] | None = arrays
         self._pipeline = pipeline
+        self._lease = lease
 
     def __getitem__(self, key: str | int) -> Array:
         if self._arrays is None:
             raise StaleLease("these inputs were given back when their request was left; make a new request")
+        self._pipeline.leases.check_present(self._lease)
         if isinstance(key, str):
             index = self._pipeline.input_index.get(key)
             if index is None:
@@ -78,6 +81,7 @@ class PinnedRequest(Uncopyable):
         lease = self._lease
         if lease is None or self._inputs is None:
             raise StaleLease("run() outside its `async with session.request()` block: the memory was given back")
+        self._pipeline.leases.check_present(lease)
         limit, urgency = limit_of(timeout), priority_of(priority)
         request = Request([], patient=False, priority=urgency, timeout=limit, pinned=lease)
         return await run_request(self._pipeline, request)
@@ -99,7 +103,7 @@ class PinnedRequest(Uncopyable):
         if buffer is None:
             raise SessionClosed("the session was closed meanwhile")
         lease.arrays_alive = True
-        self._inputs = PinnedInputs(buffer.lend(lambda: leases.arrays_dropped(lease)), self._pipeline)
+        self._inputs = PinnedInputs(buffer.lend(lambda: leases.arrays_dropped(lease)), self._pipeline, lease)
         return self
 
     async def __aexit__(

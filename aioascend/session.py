@@ -8,7 +8,6 @@ import threading
 import warnings
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal
@@ -18,16 +17,18 @@ import numpy as np
 from . import driver
 from .errors import BlockingCallInLoop, InvalidInput, SessionClosed
 from .mapping import map_ordered
-from .model import LoadedModel, Outputs, ShapeOptions, TensorSpec, check_inputs, load_models, open_source
+from .model import Outputs, ShapeOptions, TensorSpec, check_inputs, open_source
 from .pinned import PinnedRequest
 from .runtime import process
 from .runtime.background import forget_frames, run_in_background, wait_for
-from .runtime.core import DeviceCore, quietly
+from .runtime.core import DeviceCore
+from .runtime.equipment import Recipe
 from .runtime.pipeline import Pipeline
 from .runtime.ports import current_port
 from .runtime.request import Request
 from .runtime.timing import TimingSource
 from .runtime.uncopyable import Uncopyable
+from .scheduling.health import HealthState
 from .telemetry.statistics import SessionStatistics
 from .ticket import Ticket
 from .waiting import limit_of, prepare_anyio, priority_of, run_request, run_request_blocking, until_taken
@@ -100,7 +101,6 @@ class Session(Uncopyable):
         self._closed: Future[None] | None = None
         self._core: DeviceCore | None = None
         self._pipeline: Pipeline | None = None
-        self._models = ExitStack()
 
     # -- inference --------------------------------------------------------------------------------------------------
 
@@ -194,8 +194,15 @@ class Session(Uncopyable):
 
     @property
     def ready(self) -> bool:
-        """Whether a request made now would be taken."""
-        return self._state == "open" and not self._inherited
+        """Whether the session is open and its device at work.
+
+        False while the device's context is rebuilt (requests are taken, and wait), and while the device is lost or the
+        model could not be loaded again (requests fail at once).
+        """
+        pipeline, core = self._pipeline, self._core
+        if self._state != "open" or pipeline is None or core is None or self._inherited:
+            return False
+        return pipeline.refused is None and core.recovery.health.state is HealthState.HEALTHY
 
     @property
     def device(self) -> str:
@@ -373,22 +380,16 @@ class Session(Uncopyable):
         self._core = core
         try:
             started.result()
-            make = partial(
-                Pipeline,
-                core,
-                depth=self._depth,
-                max_waiting=self._max_waiting,
-                max_waiting_bytes=self._max_waiting_bytes,
-            )
-            load = core.control(_load, core, model, self._options, self._instances, make)
+            make = partial(Pipeline, core, max_waiting=self._max_waiting, max_waiting_bytes=self._max_waiting_bytes)
+            build = core.control(_build, make, model, self._options, self._instances, self._depth)
             del model
-            pipeline, models = load.result()
+            pipeline = build.result()
             try:
                 self._warm_up(pipeline)
             except BaseException:
-                self._stop(core, pipeline, models, drain=False)
+                self._stop(core, pipeline, drain=False)
                 raise
-            self._pipeline, self._models = pipeline, models
+            self._pipeline = pipeline
         except BaseException as error:
             process.leave(core)
             forget_frames(error)
@@ -405,7 +406,7 @@ class Session(Uncopyable):
             core, pipeline = self._core, self._pipeline
             assert core is not None
             assert pipeline is not None
-            self._stop(core, pipeline, self._models, drain=drain)
+            self._stop(core, pipeline, drain=drain)
             process.leave(core)
         finally:
             self._state = "closed"
@@ -420,7 +421,7 @@ class Session(Uncopyable):
             request.done.wait_blocking()
             request.result()
 
-    def _stop(self, core: DeviceCore, pipeline: Pipeline, models: ExitStack, *, drain: bool) -> None:
+    def _stop(self, core: DeviceCore, pipeline: Pipeline, *, drain: bool) -> None:
         idle = threading.Event()
         reason = f"{self._name}: the session is closed"
 
@@ -431,7 +432,7 @@ class Session(Uncopyable):
         if not drain and not idle.wait(_GRACE_S):
             core.post(lambda _: pipeline.end_runs(), None)
         idle.wait()
-        core.control(models.close).result()
+        core.control(pipeline.close).result()
 
     # -- small things -----------------------------------------------------------------------------------------------
 
@@ -471,21 +472,11 @@ class Session(Uncopyable):
         return check_inputs(inputs, pipeline.signature.inputs, pipeline.input_index)
 
 
-def _load(
-    core: DeviceCore,
-    model: Model,
-    options: ShapeOptions,
-    instances: int,
-    make: Callable[[list[LoadedModel]], Pipeline],
-) -> tuple[Pipeline, ExitStack]:
-    """Load the model and build its pipeline, with the stack that undoes both; control thread."""
-    with ExitStack() as stack:
-        models = load_models(core.driver, open_source(model), options, instances)
-        for one in models:
-            stack.callback(quietly, one.unload)
-        pipeline = make(models)
-        stack.callback(pipeline.close)
-        return pipeline, stack.pop_all()
+def _build(
+    make: Callable[[Recipe], Pipeline], model: Model, options: ShapeOptions, instances: int, depth: int
+) -> Pipeline:
+    """Load the model and make the session's pipeline; control thread."""
+    return make(Recipe(open_source(model), options, instances, depth))
 
 
 def _count(argument: str, value: int, least: int, most: int | None = None) -> int:

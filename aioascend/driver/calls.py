@@ -150,6 +150,30 @@ class Driver(ModelCalls):
         if ret:
             raise self.error(ret, "acl.rt.destroy_stream")
 
+    def abort_stream(self, stream: int) -> bool:
+        """Drop what is queued on a stream; False where the product cannot (A2 and A3 can, pyACL reference §6)."""
+        acl = self.acl
+        if not hasattr(acl.rt, "stream_abort"):
+            return False
+        ret = acl.rt.stream_abort(stream)
+        if ret == codes.FEATURE_NOT_SUPPORT:
+            return False
+        if ret:
+            raise self.error(ret, "acl.rt.stream_abort")
+        return True
+
+    def destroy_stream_by_force(self, stream: int) -> bool:
+        """Destroy a stream with what is queued on it; False where there is no such call."""
+        acl = self.acl
+        if not hasattr(acl.rt, "destroy_stream_force"):
+            return False
+        ret = acl.rt.destroy_stream_force(stream)
+        if ret == codes.FEATURE_NOT_SUPPORT:
+            return False
+        if ret:
+            raise self.error(ret, "acl.rt.destroy_stream_force")
+        return True
+
     def synchronize_stream(self, stream: int, timeout_ms: int = -1) -> bool:
         """Block (GIL released) until the stream is empty; False on timeout. Raises what its tasks failed with."""
         acl, c = self.acl, self.c

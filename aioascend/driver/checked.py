@@ -14,8 +14,6 @@ STREAM_SYNC_TIMEOUT = codes.STREAM_SYNC_TIMEOUT
 EVENT_SYNC_TIMEOUT = codes.EVENT_SYNC_TIMEOUT
 
 _OUT_OF_MEMORY = frozenset({200000, 207001, 207018, 245000, 245002})
-# The hardware or the way to it is gone. The other codes of the reference's fatal group fail what ran (ExecutionFailed).
-_LOST = frozenset({507010, 507053, 507054, 507056, 507899, 507901})
 
 
 class CheckedCalls:
@@ -58,7 +56,7 @@ class CheckedCalls:
         kind: type[AclError] = AclError
         if ret in _OUT_OF_MEMORY:
             kind = OutOfMemory
-        elif ret in _LOST:
+        elif ret in codes.LOST:
             kind = DeviceLost
         elif 507000 <= ret < 508000 and info.error_class is not codes.ErrorClass.TIMEOUT:
             kind = ExecutionFailed

@@ -17,12 +17,16 @@ WAIT_CALLBACK_TIMEOUT: Final = 100036
 REPEAT_FINALIZE: Final = 100037
 THREAD_SUBSCRIBE: Final = 107012
 BAD_ALLOC: Final = 200000
+FEATURE_NOT_SUPPORT: Final = 207000
 NO_DEVICE: Final = 207004
 FAILURE: Final = 500001
 REPORT_TIMEOUT: Final = 507012
 MODEL_EXECUTE: Final = 507011
 STREAM_SYNC_TIMEOUT: Final = 507046
 EVENT_SYNC_TIMEOUT: Final = 507047
+
+LOST: Final = frozenset({507010, 507053, 507054, 507056, 507899, 507901})
+"""The hardware or the way to it is gone; the other codes of the reference's fatal group leave a dead context behind."""
 
 
 class ErrorClass(Enum):

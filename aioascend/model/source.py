@@ -20,6 +20,26 @@ class ModelSource:
     path: str | None
     data: bytes | bytearray | memoryview | None
     is_om: bool
+    stamp: tuple[int, int] | None = None  # size and time of the file's last change
+
+    def check_unchanged(self) -> None:
+        """Raise `ModelLoadError` if the file is not the one that was looked at first."""
+        if self.path is None or self.stamp is None:
+            return
+        now = _stamp(self.path)
+        if now != self.stamp:
+            raise ModelLoadError(
+                f"the file {self.path} has changed since the session was opened ({self.stamp[0]} bytes then, {now[0]} "
+                "now, or another time of change), so that the model cannot be loaded again: open a new session"
+            )
+
+
+def _stamp(path: str) -> tuple[int, int]:
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        raise ModelLoadError(f"cannot read the model {path} again: {error.strerror or error}") from None
+    return found.st_size, found.st_mtime_ns
 
 
 def open_source(model: str | os.PathLike[str] | bytes | bytearray | memoryview) -> ModelSource:
@@ -47,4 +67,5 @@ def open_source(model: str | os.PathLike[str] | bytes | bytearray | memoryview) 
         raise ModelLoadError(f"cannot read the model {path!r}: {error}") from None
     if not magic:
         raise ModelLoadError(f"the model {path} is empty; wanted an .om or .onnx model")
-    return ModelSource(os.path.basename(path), os.path.abspath(path), None, magic == _OM_MAGIC)
+    path = os.path.abspath(path)
+    return ModelSource(os.path.basename(path), path, None, magic == _OM_MAGIC, _stamp(path))

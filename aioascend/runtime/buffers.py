@@ -35,6 +35,7 @@ class InputBuffer:
 
     def __init__(self, driver: Driver, layout: Layout, specs: tuple[TensorSpec, ...]) -> None:
         self.block = PinnedBlock(driver, layout.nbytes)
+        self.generation = 0  # of the device's context, where that matters
         self._layout = layout
         self._specs = specs
         self.views = _views(self.block, layout, specs)

@@ -16,7 +16,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from ..driver import Driver
+from ..driver import Driver, codes
+from ..driver.codes import ErrorClass
 from ..driver.constants import EventFlag
 from ..errors import AclError, InvalidInput
 from .background import start_thread
@@ -26,7 +27,7 @@ __all__ = ["Completion", "make_completion"]
 logger = logging.getLogger("aioascend.runtime")
 
 _REPORT_MS = 100  # how long one process_report waits: the delay of a stop nobody announces
-_EVENT_MS = 1000
+_EVENT_MS = 250
 _PATIENCE = 4  # failing reports in a row before those who wait for one are told
 _JOIN_S = 5.0
 
@@ -45,6 +46,9 @@ class Completion(Protocol):
 
     def detach(self, stream: int) -> None:
         """Undo `attach`; control thread, after the stream is synchronised and its tokens were delivered."""
+
+    def hurry(self) -> None:
+        """Nobody waits for a token any more: `detach` and `stop` need not wait for those that are armed."""
 
     def stop(self) -> None:
         """End the threads; control thread, after every stream was detached."""
@@ -122,6 +126,9 @@ class _Callbacks:
         self._begun += 1
         self._deliver(token, None)
 
+    def hurry(self) -> None:
+        pass  # the callbacks that still come have to run: a subscription may not end before (pyACL reference §9)
+
     def stop(self) -> None:
         self.abandon()
         self._thread.join(_JOIN_S)
@@ -154,10 +161,11 @@ class _Callbacks:
                 if self._stopping.is_set():
                     return
                 failures += 1
+                failure = self._driver.as_error(error, "acl.rt.process_report")
                 if failures == 1:
                     logger.warning("reports of %s fail: %s", self._driver.device, error)
-                if failures % _PATIENCE == 0:
-                    self._lost(self._driver.as_error(error, "acl.rt.process_report"))
+                if failures % _PATIENCE == 0 or codes.describe(failure.code).error_class is ErrorClass.DEVICE_LOST:
+                    self._lost(failure)
                 self._stopping.wait(min(0.01 * 2**failures, 1.0))
 
 
@@ -177,8 +185,12 @@ class _Events:
     def detach(self, stream: int) -> None:
         self._waiters.pop(stream).stop()
 
+    def hurry(self) -> None:
+        self.abandon()
+
     def stop(self) -> None:
-        pass
+        for waiter in self._waiters.values():  # none, unless streams were left behind
+            waiter.abandon()
 
     def abandon(self) -> None:
         for waiter in self._waiters.values():
@@ -218,8 +230,11 @@ class _EventWaiter:
     def stop(self) -> None:
         self._armed.put(None)
         self._thread.join(_JOIN_S)
+        while not self._armed.empty():  # those that an abandoned thread has not come to
+            if (armed := self._armed.get()) is not None:
+                self._idle_events.append(armed[0])
         while self._idle_events:
-            self._driver.destroy_event(self._idle_events.pop())
+            _quiet_destroy(self._driver, self._idle_events.pop())
 
     def abandon(self) -> None:
         self._abandoned = True
@@ -237,12 +252,12 @@ class _EventWaiter:
             while (armed := self._armed.get()) is not None:
                 event, token = armed
                 error = self._wait(event)
-                if self._abandoned:
-                    return
-                if driver.has_ex_events:
+                if driver.has_ex_events or self._abandoned:
                     self._idle_events.append(event)
                 else:
                     _quiet_destroy(driver, event)  # old CANN: a fresh event for every use (pyACL reference §7)
+                if self._abandoned:
+                    return
                 self._deliver(token, error)
         except Exception:
             logger.exception("the event thread of %s ends", driver.device)

@@ -13,15 +13,20 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import ExitStack
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..driver import Backend, DeviceName, Driver
-from ..errors import AclError, AioascendError, SessionClosed, StaleLease
+from ..errors import AclError, AioascendError, SessionClosed, StaleLease, again
 from .completion import Completion, make_completion
 from .device_loop import DeviceLoop
+from .recovery import Recovery
+from .teardown import Teardown
 from .worker import Worker
 
-__all__ = ["DeviceCore", "Then", "quietly"]
+if TYPE_CHECKING:
+    from .handles import Point
+
+__all__ = ["DeviceCore", "Then"]
 
 logger = logging.getLogger("aioascend.runtime")
 
@@ -31,12 +36,8 @@ Then = Callable[[AclError | None], None]
 """What follows a completion; the error says that the point may not have been reached."""
 
 
-def quietly(function: Callable[..., object], *args: Any) -> None:
-    """Run one step of a teardown: what it fails with is logged, so that the steps after it still happen."""
-    try:
-        function(*args)
-    except AioascendError as error:
-        logger.warning("while closing: %s", error)
+def _nothing(error: AclError | None) -> None:
+    """What follows a completion that nobody waits for any more."""
 
 
 class DeviceCore:
@@ -50,19 +51,25 @@ class DeviceCore:
         self.driver = Driver(backend, self.name)
         self.generation = 0
         self.context = 0
+        self.valid = False  # whether handles of the present generation may be used
         self._fork_error: Callable[[], AioascendError] | None = None
         self.abandoned = False
         self._index = name.index
         self._control = Worker(f"aioascend-control-{self.name}")
         self._copier = Worker(f"aioascend-copy-{self.name}")
-        self._device = DeviceLoop(f"aioascend-device-{self.name}", lambda: self.driver.set_context(self.context))
+        self._device = DeviceLoop(f"aioascend-device-{self.name}", self._enter_context)
         self.post = self._device.post
         self.settle = self._device.settle
         self.touch = self._device.touch
+        self.later = self._device.later
         self._stack = ExitStack()
+        self._context_stack = ExitStack()
         self._completion: Completion | None = None
         self._armed: dict[int, tuple[int, Then]] = {}  # token -> stream, what follows
         self._next_token = itertools.count(1)
+        self.points: dict[Point, None] = {}  # those that somebody awaits on a stream of his own
+        self.teardown = Teardown(self.driver)
+        self.recovery = Recovery(self)
 
     # -- threads ----------------------------------------------------------------------------------------------------
 
@@ -90,23 +97,17 @@ class DeviceCore:
 
     def start(self, initialise: Callable[[Driver], None]) -> None:
         """Open the device and start its threads; control thread. Raises what the first failing call raised."""
-        driver = self.driver
         with ExitStack() as stack:
-            initialise(driver)
-            driver.set_device(self._index)
-            stack.callback(quietly, driver.reset_device, self._index)
-            driver.read_run_mode()
-            self.context = driver.create_context(self._index)
-            self.generation += 1
-            stack.callback(quietly, self._destroy_context)
-            self._completion = make_completion(driver, self.context, self._deliver, self._lost)
-            stack.callback(self._completion.stop)
+            initialise(self.driver)
+            self.open_context()
+            stack.callback(self.close_context)
             self._device.start()
             stack.callback(self._device.stop)
             self._stack = stack.pop_all()
 
     def stop(self) -> None:
         """Close what `start` opened, in reverse order; control thread, when nobody uses the device any more."""
+        self.recovery.stop()
         self._stack.close()
         self._copier.stop()
 
@@ -133,14 +134,55 @@ class DeviceCore:
             if part is not None:
                 part.join(max(0.0, limit - time.monotonic()))
 
+    # -- the context ------------------------------------------------------------------------------------------------
+
+    def open_context(self) -> None:
+        """Set the device, make a context and the completion bridge; control thread. Nothing is left when it raises."""
+        driver = self.driver
+        with ExitStack() as stack:
+            driver.set_device(self._index)
+            stack.callback(self.quietly, driver.reset_device, self._index)
+            driver.read_run_mode()
+            self.context = driver.create_context(self._index)
+            stack.callback(self.quietly, self._destroy_context)
+            self.generation += 1
+            self._completion = make_completion(driver, self.context, self._deliver, self._lost)
+            stack.callback(self._completion.stop)
+            self._context_stack = stack.pop_all()
+        self.valid = True
+
+    def close_context(self) -> None:
+        """Undo `open_context`, if it is open: our own `set_device` and no other user's; control thread."""
+        self.valid = False
+        self._context_stack.close()
+
+    def leave_context(self) -> None:
+        """Leave an open context behind, because something in it hangs and destroying it would never return."""
+        self.valid = False
+        if self._completion is not None:
+            self._completion.stop()
+        self._context_stack.pop_all()
+        self.context = 0
+
+    def enter_context(self) -> None:
+        """Have the device thread use the present context; control thread."""
+        self.call(self._enter_context).result()
+
+    def _enter_context(self) -> None:
+        self.driver.set_context(self.context)
+
     def _destroy_context(self) -> None:
         context, self.context = self.context, 0
         self.driver.destroy_context(context)
 
     def check_generation(self, generation: int, what: str) -> None:
         """Raise `StaleLease` unless `generation` is the present context's."""
-        if generation != self.generation or not self.context:
+        if generation != self.generation or not self.valid:
             raise StaleLease(f"this {what} belongs to an earlier context of {self.name}, which is gone; make a new one")
+
+    def quietly(self, function: Callable[..., object], *args: Any) -> None:
+        """Run one step of a teardown: what it fails with is noted, so that the steps after it still happen."""
+        self.teardown.step(function, *args)
 
     # -- completions ------------------------------------------------------------------------------------------------
 
@@ -152,6 +194,7 @@ class DeviceCore:
     def detach(self, stream: int) -> None:
         """Undo `attach`; control thread, after the stream is synchronised and its completions have arrived."""
         assert self._completion is not None
+        self.teardown.wait_until(lambda: all(armed != stream for armed, _ in list(self._armed.values())))
         self._completion.detach(stream)
 
     def arm(self, stream: int, then: Then) -> None:
@@ -169,6 +212,22 @@ class DeviceCore:
         except BaseException:
             del self._armed[token]
             raise
+
+    def disarm(self, error: AioascendError) -> None:
+        """Let nothing follow the completions that have not come; device thread, before the context goes.
+
+        Those who wait for a point on a stream are told `error`.
+        """
+        points, self.points = self.points, {}
+        for point in points:
+            point.fail(again(error))
+        self._armed = {token: (stream, _nothing) for token, (stream, _) in self._armed.items()}
+        if self._completion is not None:
+            self._completion.hurry()
+
+    def forget_armed(self) -> None:
+        """The completions of an earlier context will not come; device thread."""
+        self._armed.clear()
 
     def _deliver(self, token: int, error: AclError | None) -> None:
         # On a report or event thread, perhaps inside a vendor callback: append, wake, nothing else, and never raise.

@@ -14,12 +14,14 @@ from typing import Any, TypeVar
 import numpy as np
 
 from .. import driver
-from ..errors import InvalidInput, SessionClosed
+from ..errors import AclError, AioascendError, InvalidInput, SessionClosed
 from ..memory.blocks import DeviceBlock, PinnedBlock
 from . import process
 from .background import in_background, wait_for
-from .core import DeviceCore, quietly
+from .core import DeviceCore
 from .handles import Handle
+from .recovery import Casualty
+from .request import Request
 from .stream import DeviceBuffer, Event, PinnedBuffer, Stream, numpy_shape
 from .uncopyable import Uncopyable
 
@@ -38,7 +40,7 @@ class Device(Uncopyable):
     def __init__(self, name: str = "auto") -> None:
         self._asked = name
         self._core: DeviceCore | None = None
-        self._handles: dict[Handle, None] = {}  # in the order in which they were made
+        self._handles = _Handles()
         self._opening: Future[DeviceCore] | None = None
         self._forks = 0  # of this process, when the open began
         self._closed: Future[None] | None = None
@@ -58,7 +60,7 @@ class Device(Uncopyable):
         if self._opening is not None or self._closed is not None:
             raise SessionClosed(f"{self!r}: a device object is opened once")
         self._forks = process.forks()
-        self._opening = in_background("aioascend-open", partial(_open, self._asked))
+        self._opening = in_background("aioascend-open", partial(_open, self._asked, self._handles))
         try:
             self._core = await wait_for(self._opening)
         except BaseException:
@@ -123,17 +125,29 @@ class Device(Uncopyable):
             raise InvalidInput(f"malloc_host: {kind} of shape {sizes} has no bytes to lock")
         return await self._make(lambda core: PinnedBuffer(core, PinnedBlock(core.driver, nbytes), kind, sizes))
 
+    async def rebuild(self) -> None:
+        """Tear the device's context down and make a new one, of the next `generation`, after what runs is done.
+
+        Sessions on the device load their models again from where they had them and carry on: requests that wait are
+        kept. Streams, events, buffers and pinned inputs made before raise `StaleLease`; an array over pinned memory
+        stays readable until its buffer is released. Others in the process who use the device are left alone: only what
+        aioascend has set is undone. It happens by itself when a failure has left the context dead.
+
+        Raises the `AclError` of the first failing step; the device is then probed again and again. Raises
+        `ModelLoadError` when a session's model cannot be loaded again.
+        """
+        await wait_for(self._open_core().recovery.rebuild())
+
     async def _make(self, make: Callable[[DeviceCore], H]) -> H:
         core = self._open_core()
 
         def make_and_keep() -> H:
+            core.recovery.check()
             handle = make(core)
             if self._closed is not None:
                 handle.release_blocking()
                 raise SessionClosed(f"{self!r} was closed meanwhile")
-            self._handles[handle] = None
-            handles = self._handles  # not self: a handle must not keep the device alive
-            handle.on_release = lambda: handles.pop(handle, None)
+            self._handles.add(handle)
             return handle
 
         return await wait_for(core.control(make_and_keep))
@@ -159,7 +173,73 @@ class Device(Uncopyable):
         return f"<aioascend.Device {self.name}: {state}>"
 
 
-def _open(asked: str) -> DeviceCore:
+class _Handles:
+    """What was made through one device object, in order; a resident of the device's context."""
+
+    def __init__(self) -> None:
+        self._handles: dict[Handle, None] = {}
+        self._core: DeviceCore
+
+    def join(self, core: DeviceCore) -> None:
+        """The device is open; in any thread but its own."""
+        self._core = core
+        core.control(core.recovery.join, self).result()
+
+    def __len__(self) -> int:
+        return len(self._handles)
+
+    def add(self, handle: Handle) -> None:
+        """Remember a handle until its release; it must not keep the device object alive."""
+        handles = self._handles
+        handles[handle] = None
+        handle.on_release = lambda: handles.pop(handle, None)
+
+    def release(self, core: DeviceCore) -> None:
+        """Release everything, the latest first; not for the control thread."""
+        while self._handles:
+            handle, _ = self._handles.popitem()
+            core.control(core.quietly, handle.release_blocking).result()
+
+    # What the recovery asks of a resident. Its owner decides what runs on its streams: nothing is waited for or kept.
+
+    at_rest = True
+    worked = 0
+
+    def hold(self) -> None:
+        """Nothing starts by itself."""
+
+    def retire(self, cause: AclError | None) -> list[Casualty]:
+        """There are no requests."""
+        return []
+
+    def recall(self, innocent: list[Request]) -> None:
+        """There are no requests."""
+
+    def save(self) -> None:
+        """Nothing is kept."""
+
+    def dismantle(self) -> None:
+        """Give back everything but pinned memory, which arrays may lie over."""
+        for handle in reversed(list(self._handles)):
+            self._core.quietly(handle.go_stale)
+
+    def restore(self) -> None:
+        """Handles stay stale: nobody but their owner knows what was in them."""
+
+    def resume(self) -> None:
+        """Nothing was held."""
+
+    def refuse(self, error: AioascendError) -> None:
+        """Nobody waits."""
+
+    def fail(self, request: Request, error: AioascendError) -> None:
+        """There are no requests."""
+
+    def run_alone(self, request: Request, then: Callable[[], None]) -> None:
+        """There are no requests."""
+
+
+def _open(asked: str, handles: _Handles) -> DeviceCore:
     """Open the device; in a thread of its own."""
     names = driver.resolve(asked)
     if len(names) != 1:
@@ -167,18 +247,18 @@ def _open(asked: str) -> DeviceCore:
     core, started = process.acquire(names[0])
     try:
         started.result()
+        handles.join(core)
     except BaseException:
         process.leave(core)
         raise
     return core
 
 
-def _close(opening: Future[DeviceCore], handles: dict[Handle, None]) -> None:
+def _close(opening: Future[DeviceCore], handles: _Handles) -> None:
     """Release the handles in reverse order and leave the device; in a thread of its own."""
     if opening.exception() is not None:
         return  # nothing was left behind
     core = opening.result()
-    while handles:
-        handle, _ = handles.popitem()
-        core.control(quietly, handle.release_blocking).result()
+    handles.release(core)
+    core.control(core.recovery.leave, handles).result()
     process.leave(core)

@@ -108,6 +108,11 @@ class DeviceLoop:
         """Run `function` once at the end of this burst; on the thread."""
         self._settlers[function] = None
 
+    def later(self, seconds: float, function: Callable[[], None]) -> None:
+        """Run `function` after so many seconds, unless the thread has ended by then; on the thread."""
+        assert self._loop is not None
+        self._loop.call_later(seconds, self._timed, function)
+
     def touch(self, port: Port) -> None:
         """Wake `port` once at the end of this burst; on the thread."""
         self._touched[port] = None
@@ -128,6 +133,10 @@ class DeviceLoop:
             loop.close()
             while self._inbox and not self._abandoned:
                 self._burst()  # nobody may be left waiting for a post that was accepted
+
+    def _timed(self, function: Callable[[], None]) -> None:
+        _guarded(function)
+        self._burst()
 
     def _drain(self) -> None:
         self._armed = False  # first: whatever is posted from now on arms a drain of its own

@@ -6,9 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TypeVar
 
-from ..errors import AclError, StaleLease
+from ..errors import AclError, AioascendError, StaleLease
 from .background import wait_for
 from .core import DeviceCore
+from .recovery import severity
 from .signal import Signal
 from .uncopyable import Uncopyable
 
@@ -26,6 +27,7 @@ class Handle(Uncopyable, ABC):
         self._core = core
         self._generation = core.generation
         self._released = False
+        self._gone = False  # with its context
         self.on_release: Callable[[], object] = lambda: None
 
     def check(self) -> None:
@@ -34,19 +36,33 @@ class Handle(Uncopyable, ABC):
             raise StaleLease(f"this {self._what} of {self._core.name} was released; make a new one")
         self._core.check_generation(self._generation, self._what)
 
-    async def _on_device_thread(self, function: Callable[[], T]) -> T:
-        self.check()
-        return await wait_for(self._core.call(function))
+    async def _on_device_thread(self, function: Callable[[], T], *others: Handle) -> T:
+        """Run `function`, which uses this handle and the others, unless the context goes before its turn comes."""
 
-    async def _on_control_thread(self, function: Callable[[], T]) -> T:
+        def checked() -> T:
+            for handle in (self, *others):
+                handle.check()
+            try:
+                return function()
+            except AclError as error:
+                self._core.recovery.report(error)
+                raise
+
         self.check()
-        return await wait_for(self._core.control(function))
+        return await wait_for(self._core.call(checked))
 
     def release_blocking(self) -> None:
         """Give it back to the driver; control thread. A second call does nothing."""
         if not self._released:
             self._released = True
             self.on_release()
+            if not self._gone:
+                self._release()
+
+    def go_stale(self) -> None:
+        """The context goes: give back to the driver what must not outlive it; control thread."""
+        if not self._released and not self._gone:
+            self._gone = True
             self._release()
 
     @abstractmethod
@@ -65,14 +81,25 @@ class Point:
         self._core = core
         self._stream = stream
         self._signal = Signal()
-        self._error: AclError | None = None
+        self._error: AioascendError | None = None
 
     def arm(self) -> None:
         """Queue the completion; device thread. Raises `AclError`."""
         self._core.arm(self._stream, self._reached)
+        self._core.points[self] = None
+
+    def fail(self, error: AioascendError) -> None:
+        """The context goes, and the stream with it; device thread."""
+        self._error = error
+        self._signal.set(self._core.touch)
 
     def _reached(self, error: AclError | None) -> None:
+        self._core.points.pop(self, None)
         if error is not None:
+            if severity(error):
+                self._core.recovery.report(error)
+                self.fail(error)
+                return
             # The point may not have been reached: only the control thread may wait for the stream.
             self._error = error
             self._core.control(self._synchronize)
@@ -81,6 +108,7 @@ class Point:
             self._core.driver.stream_query(self._stream)
         except AclError as failure:
             self._error = failure
+            self._core.recovery.report(failure)
         self._signal.set(self._core.touch)
 
     def _synchronize(self) -> None:

@@ -16,24 +16,27 @@ from ..memory.blocks import DeviceBlock
 from ..memory.layout import Layout, plan
 from ..model import LoadedModel
 from .buffers import OutputBuffer
-from .core import DeviceCore, Then, quietly
+from .core import DeviceCore, Then
+from .recovery import severity
 from .request import Request
 from .timing import PlaceEvents
 
 __all__ = ["Lane", "Place"]
 
 _COPY_IN, _COMPUTE, _COPY_OUT = range(3)
+_SYNC_MS = 500  # how long the control thread waits for a stream without looking up
 
 
 class Place:
     """Device memory, datasets and events for one request on the device."""
 
     def __init__(self, lane: Lane, core: DeviceCore, inputs: Layout, outputs: Layout, stack: ExitStack) -> None:
-        driver = core.driver
+        driver, quietly = core.driver, core.quietly
         self.request: Request | None = None
         self.outlet: OutputBuffer | None = None
         self.error: AclError | None = None
         self.suspect = False  # a failure was seen that may be this run's or another's
+        self.queued = False  # whether its run has been queued
         self.timing: PlaceEvents | None = None  # while a recording is on
         self.finished: Then = lambda error: lane.finished(self, error)
         self.inputs = DeviceBlock(driver, inputs.nbytes)
@@ -53,7 +56,7 @@ class Lane:
     """A model instance on three streams; built and torn down on the control thread, otherwise used on the device's."""
 
     def __init__(self, core: DeviceCore, model: LoadedModel, depth: int, outlets: int, stack: ExitStack) -> None:
-        driver = core.driver
+        driver, quietly = core.driver, core.quietly
         signature = model.signature
         self._core = core
         self._driver = driver
@@ -66,6 +69,8 @@ class Lane:
         self._suspects: deque[Place] = deque()
         self._repeating = False
         self._draining = 0  # synchronisations under way on the control thread
+        self._dead = False  # the whole context has failed: the recovery will come
+        self._retired = False
         self.repeated = 0
         self.settle: Callable[[], None] = lambda: None  # set by the pipeline: what follows a burst of completions
         inputs, outputs = plan(signature.input_nbytes), plan(signature.output_nbytes)
@@ -74,18 +79,33 @@ class Lane:
             outlet = OutputBuffer(driver, outputs, signature.outputs)
             stack.callback(quietly, outlet.block.free)
             self.outlets.append(outlet)
-        streams = []
+        self._streams: list[int] = []
+        self._attached = False
+        stack.callback(self._destroy_streams)
         for _ in range(3):
-            stream = driver.create_stream()
-            stack.callback(quietly, driver.destroy_stream, stream)
-            streams.append(stream)
-        self._h2d, self._compute, self._d2h = streams
+            self._streams.append(driver.create_stream())
+        self._h2d, self._compute, self._d2h = self._streams
         self.places = [Place(self, core, inputs, outputs, stack) for _ in range(depth)]
         self._free.extend(self.places)
         core.attach(self._d2h)
-        stack.callback(quietly, core.detach, self._d2h)
-        for stream in streams:
-            stack.callback(quietly, driver.synchronize_stream, stream)
+        self._attached = True
+        stack.callback(self.finish_streams)
+
+    def finish_streams(self) -> None:
+        """Wait for the streams and end the completions on them; control thread. A second call does nothing."""
+        core = self._core
+        if self._attached:
+            self._attached = False
+            for stream in reversed(self._streams):
+                core.teardown.finish_stream(stream)
+            core.quietly(core.detach, self._d2h)
+            for stream in core.teardown.stuck.intersection(self._streams):
+                core.teardown.destroy_stream(stream)
+                self._streams.remove(stream)
+
+    def _destroy_streams(self) -> None:
+        while self._streams:
+            self._core.quietly(self._driver.destroy_stream, self._streams.pop())
 
     # -- launching --------------------------------------------------------------------------------------------------
 
@@ -96,7 +116,8 @@ class Lane:
         its place comes back like any other once the streams have passed what was queued.
         """
         place = self._free.pop()
-        place.request, place.outlet, place.error, place.suspect = request, self.outlets.pop(), None, False
+        place.request, place.outlet, place.error = request, self.outlets.pop(), None
+        place.suspect = place.queued = False
         self._running.append(place)
         driver = self._driver
         buffer = request.buffer
@@ -116,7 +137,13 @@ class Lane:
             driver.stream_wait_event(self._compute, place.copied_in)
             self._queue_run(place)
         except Exception as error:
-            place.error = driver.as_error(error, "a launch")
+            self._not_launched(place, driver.as_error(error, "a launch"))
+
+    def _not_launched(self, place: Place, error: AclError) -> None:
+        if severity(error):
+            self._die(error, [one for one in (*self._done, *self._running) if one.queued])
+        else:
+            place.error = error
             self._drain(place)
 
     def _queue_run(self, place: Place) -> None:
@@ -128,6 +155,7 @@ class Lane:
         if timing is not None:
             timing.record(2, self._compute)
         driver.execute_async(self._model_id, place.input_dataset, place.output_dataset, self._compute)
+        place.queued = True
         if timing is not None:
             timing.record(3, self._compute)
         driver.record_event(place.computed, self._compute)
@@ -164,15 +192,21 @@ class Lane:
         failures = []
         for stream in (self._h2d, self._compute, self._d2h):
             try:
-                self._driver.synchronize_stream(stream)
+                while not self._retired and not self._driver.synchronize_stream(stream, _SYNC_MS):
+                    pass
             except Exception as error:
                 failures.append(self._driver.as_error(error, "acl.rt.synchronize_stream"))
         self._core.post(self._synchronized, (place, failures))
 
     def _synchronized(self, result: tuple[Place, list[AclError]]) -> None:
         place, failures = result
+        if self._retired:
+            return
         self._draining -= 1
         for error in failures:
+            if severity(error):
+                self._die(error, [one for one in (*self._done, *self._running) if one.queued])
+                return
             blamed = [other for other in (*self._done, *self._running) if other.error is None]
             for other in blamed:
                 other.error = _shared(error, len(blamed))
@@ -183,6 +217,9 @@ class Lane:
     def finished(self, place: Place, error: AclError | None) -> None:
         """The way of a place is over, or with an error may be; what it is worth is asked once a burst, in `confirm`."""
         if error is not None:
+            if severity(error):
+                self._die(error, [one for one in (*self._done, *self._running) if one.queued])
+                return
             place.error = place.error or error
             self._drain(place)
             return
@@ -200,12 +237,11 @@ class Lane:
         """
         if self._draining or not self._done:
             return []
+        if not self._dead:
+            self._ask_streams()
+        if self._dead:
+            return []
         done, self._done = self._done, []
-        for stage, stream in enumerate((self._h2d, self._compute, self._d2h)):
-            try:
-                self._driver.stream_query(stream)
-            except Exception as error:
-                self._blame(self._driver.as_error(error, "acl.rt.stream_query"), done, stage)
         known = []
         for place in done:
             if place.suspect and place.error is None and place.request is not None and not place.request.abandoned:
@@ -221,7 +257,7 @@ class Lane:
     @property
     def held(self) -> bool:
         """Whether nothing may be launched: runs are being repeated alone, or the streams are being synchronised."""
-        return self._repeating or self._draining > 0
+        return self._repeating or self._draining > 0 or self._dead
 
     def _repeat(self, place: Place) -> None:
         place.suspect = False
@@ -232,16 +268,25 @@ class Lane:
                 self._renew_events(place)
             self._queue_run(place)
         except Exception as error:
-            place.error = self._driver.as_error(error, "a repeated launch")
-            self._drain(place)
+            self._not_launched(place, self._driver.as_error(error, "a repeated launch"))
 
-    def _blame(self, error: AclError, done: list[Place], stage: int) -> None:
-        blamed = [place for place in done if place.error is None]
+    def _ask_streams(self) -> None:
+        for stage, stream in enumerate((self._h2d, self._compute, self._d2h)):
+            try:
+                self._driver.stream_query(stream)
+            except Exception as error:
+                self._blame(self._driver.as_error(error, "acl.rt.stream_query"), stage)
+
+    def _blame(self, error: AclError, stage: int) -> None:
+        blamed = [place for place in self._done if place.error is None]
         for place in self._running:
             if place.error is None:
                 blamed.append(place)
             if not self._passed(place, stage):
                 break  # later ones had not begun this stage when the failure was seen
+        if severity(error):
+            self._die(error, blamed)
+            return
         repeatable = stage == _COMPUTE and isinstance(error, ExecutionFailed) and len(blamed) > 1
         for place in blamed:
             if repeatable:
@@ -257,25 +302,38 @@ class Lane:
         except Exception:
             return True
 
-    def input_read(self, place: Place) -> bool:
-        """Whether the device has read the pinned inputs of a running place."""
-        try:
-            return self._driver.event_recorded(place.copied_in)
-        except Exception:
-            return False  # its end will tell
+    # -- when the context is dead -----------------------------------------------------------------------------------
 
-    def end_runs(self) -> None:
-        """Have the runs of this model fail at once, where the device can; the model is not used afterwards."""
-        self._driver.end_runs(self._model_id)
+    def _die(self, error: AclError, suspects: list[Place]) -> None:
+        """The whole context has failed: nothing is confirmed or launched any more until the recovery comes."""
+        for place in suspects:
+            place.suspect = True
+        if not self._dead:
+            self._dead = True
+            self._core.recovery.report(error)
+
+    def retire(self) -> list[Place]:
+        """Let go of everything, and hand over the places that were in use, oldest first; the lane is not used again.
+
+        Where the failure was seen elsewhere, the streams are asked whether they have seen it too.
+        """
+        if not self._dead and (self._done or self._running):
+            self._ask_streams()
+        self._retired = True
+        return [*self._suspects, *self._done, *self._running]
 
     def running_places(self) -> deque[Place]:
         """The places on the device, oldest first."""
         return self._running
 
+    def end_runs(self) -> None:
+        """Have the runs of this model fail at once, where the device can; the model is not used afterwards."""
+        self._driver.end_runs(self._model_id)
+
     def free(self, place: Place) -> None:
         """A confirmed place is free again."""
         place.request = place.outlet = place.error = None
-        place.suspect = False
+        place.suspect = place.queued = False
         self._free.append(place)
 
 
@@ -292,7 +350,7 @@ def _shared(error: AclError, requests: int) -> AclError:
 
 
 def _dataset(core: DeviceCore, block: DeviceBlock, layout: Layout, stack: ExitStack) -> int:
-    driver = core.driver
+    driver, quietly = core.driver, core.quietly
     dataset = driver.create_dataset()
     stack.callback(quietly, driver.destroy_dataset, dataset)
     for offset, size in zip(layout.offsets, layout.sizes, strict=True):

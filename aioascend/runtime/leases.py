@@ -11,11 +11,11 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
-from ..errors import AioascendError, ForkedProcess, SessionClosed
+from ..errors import AioascendError, ForkedProcess, SessionClosed, again
 from ..memory.layout import Layout
 from ..model import TensorSpec
 from .buffers import InputBuffer
-from .core import DeviceCore, quietly
+from .core import DeviceCore
 from .signal import Signal
 
 __all__ = ["Lease", "LeasePool"]
@@ -26,12 +26,13 @@ logger = logging.getLogger("aioascend.runtime")
 class Lease:
     """One holder's claim on a pinned input buffer, from the moment it asks."""
 
-    __slots__ = ("abandoned", "arrays_alive", "buffer", "error", "granted", "held", "unfinished")
+    __slots__ = ("abandoned", "arrays_alive", "buffer", "error", "generation", "granted", "held", "unfinished")
 
     def __init__(self) -> None:
         self.granted = Signal()
         self.error: AioascendError | None = None
         self.buffer: InputBuffer | None = None
+        self.generation = 0  # of the device's context, when the buffer was made
         self.abandoned = False
         self.held = False
         self.arrays_alive = False
@@ -45,8 +46,11 @@ class LeasePool:
         self._core = core
         self._layout = layout
         self._specs = specs
-        self._room = limit
+        self._room = self._limit = limit
         self._free: list[InputBuffer] = []
+        self._idle: list[InputBuffer] = []  # to be freed, since the context goes
+        self._held = False
+        self._refused: AioascendError | None = None
         self._queue: deque[Lease] = deque()
         self.leased = 0
         self._closed: str | None = None
@@ -78,6 +82,11 @@ class LeasePool:
         if self._closed is not None:
             lease.error = SessionClosed(self._closed)
             lease.granted.set(self._core.touch)
+        elif self._refused is not None:
+            lease.error = again(self._refused)
+            lease.granted.set(self._core.touch)
+        elif self._held:
+            self._queue.append(lease)
         elif self._free:
             self._grant(lease, self._free.pop())
         elif self._room:
@@ -89,7 +98,9 @@ class LeasePool:
     def _make(self, lease: Lease) -> None:
         # On the control thread: allocating pinned memory is slow.
         try:
+            self._core.recovery.check()
             buffer = InputBuffer(self._core.driver, self._layout, self._specs)
+            buffer.generation = self._core.generation
         except Exception as failure:
             # A name of its own: that of an except clause is gone when the post runs.
             error = failure if isinstance(failure, AioascendError) else AioascendError(f"pinned memory: {failure!r}")
@@ -118,16 +129,20 @@ class LeasePool:
             self._pass_on(buffer)
             return
         lease.buffer = buffer
+        lease.generation = buffer.generation
         lease.held = True
         self.leased += 1
         lease.granted.set(self._core.touch)
 
     def _pass_on(self, buffer: InputBuffer) -> None:
-        if self._closed is not None:
+        if self._closed is not None or buffer.generation != self._core.generation:
             try:
-                self._core.control(quietly, buffer.block.free)
+                self._core.control(self._core.quietly, buffer.block.free)
             except SessionClosed:
                 pass  # it went with the device
+            return
+        if self._held:
+            self._idle.append(buffer)
             return
         while self._queue:
             lease = self._queue.popleft()
@@ -151,6 +166,26 @@ class LeasePool:
             self.leased -= 1
             self._pass_on(buffer)
 
+    def check_present(self, lease: Lease) -> None:
+        """Raise `StaleLease` when the context that the lease's memory belongs to is gone; from any thread."""
+        self._core.check_generation(lease.generation, "pinned input memory")
+
+    def hold(self) -> None:
+        """Lend nothing: the context is going, and the idle buffers with it."""
+        self._held = True
+        self._idle += self._free
+        self._free.clear()
+
+    def resume(self, refused: AioascendError | None) -> None:
+        """Lend again, or with an error refuse everybody with copies of it."""
+        self._held = refused is not None
+        self._refused = refused
+        self._room = self._limit
+        queue, self._queue = self._queue, deque()
+        for lease in queue:
+            if not lease.abandoned:
+                self._ask(lease)
+
     def stop(self, reason: str) -> None:
         """Refuse new leases and those that wait."""
         self._closed = reason
@@ -161,9 +196,10 @@ class LeasePool:
 
     def close(self) -> None:
         """Free the buffers that nobody sees; control thread. The others follow with the last array over them."""
-        while self._free:
-            quietly(self._free.pop().block.free)
-        if self.leased:
+        for buffers in (self._idle, self._free):
+            while buffers:
+                self._core.quietly(buffers.pop().block.free)
+        if self.leased and self._closed is not None:
             logger.warning(
                 "%d pinned input buffer%s of a closed session stay%s allocated while arrays over them, or requests "
                 "that were not left, are alive",

@@ -1,6 +1,6 @@
 """From a queued request to its outcome: what happens on the device thread for one session.
 
-The pipeline owns the queue (`scheduling.Admission`), the pinned input buffers and the lanes. It reacts to posts and
+With the queue (`scheduling.Admission`), the pinned input buffers and the lanes of `Tenant`, it reacts to posts and
 completions, and at the end of every burst asks the queue what to do next.
 """
 
@@ -9,24 +9,28 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 
 import numpy as np
 
-from ..errors import AioascendError, ExecutionFailed, ForkedProcess, Overloaded, SessionClosed
+from ..errors import (
+    AioascendError,
+    ExecutionFailed,
+    ForkedProcess,
+    Overloaded,
+    SessionClosed,
+    StaleLease,
+    again,
+)
 from ..memory.copying import copy_array
-from ..memory.layout import plan
-from ..model import LoadedModel, Outputs
-from ..scheduling.admission import Admission, QueueFull, Where
+from ..model import Outputs
+from ..scheduling.admission import QueueFull, Where
 from ..telemetry.marks import Marks, now
-from ..telemetry.recording import Recorder
-from ..telemetry.statistics import Counters
-from .buffers import InputBuffer, OutputBuffer
-from .core import DeviceCore, quietly
-from .lane import Lane, Place
-from .leases import LeasePool
+from .buffers import OutputBuffer
+from .core import DeviceCore
+from .equipment import Recipe
+from .lane import Place
 from .request import Array, Request, too_late
-from .timing import Timing
+from .tenant import Tenant
 
 __all__ = ["Pipeline"]
 
@@ -36,61 +40,20 @@ _INLINE_BYTES = 1 << 20
 """Copies up to this size are made on the device thread: handing them to a worker would take longer than the copy."""
 
 
-class Pipeline:
-    """The device-thread side of a session; built and closed on the control thread."""
+class Pipeline(Tenant):
+    """The way of a session's requests; built and closed on the control thread."""
 
-    def __init__(
-        self, core: DeviceCore, models: list[LoadedModel], *, depth: int, max_waiting: int, max_waiting_bytes: int
-    ) -> None:
-        self._core = core
-        self.signature = signature = models[0].signature
+    def __init__(self, core: DeviceCore, recipe: Recipe, *, max_waiting: int, max_waiting_bytes: int) -> None:
+        super().__init__(core, recipe, max_waiting=max_waiting, max_waiting_bytes=max_waiting_bytes)
+        signature = self.signature
         self.input_index = signature.input_index()
         self._output_index = signature.output_index()
         self._input_inline = sum(spec.nbytes for spec in signature.inputs) <= _INLINE_BYTES
         self._output_inline = sum(spec.nbytes for spec in signature.outputs) <= _INLINE_BYTES
-        self.counters = Counters()
-        self.recorder: Recorder | None = None  # while a recording is on
         self._closing: str | None = None
         self._on_idle: Callable[[], None] | None = None
         self._ended = False  # runs were made to fail, because the session closes
-        # At least two, the double buffer: one is filled while the device reads the other. With one for each place the
-        # pipeline fills at once after a pause; that a copy has been read is only noticed when a run ends.
-        staging = max(2, len(models) * depth)
-        outlets = depth + 1  # one more than can run: results are copied out while a full set runs
-        self.admission: Admission[Request] = Admission(
-            lanes=len(models),
-            depth=depth,
-            staging=staging,
-            outlets=outlets,
-            max_waiting=max_waiting,
-            max_waiting_bytes=max_waiting_bytes,
-        )
-        with ExitStack() as stack:
-            driver = core.driver
-            layout = plan(signature.input_nbytes)
-            self.leases = LeasePool(core, layout, signature.inputs, max(2, len(models) * depth))
-            stack.callback(self.leases.close)
-            self._staging: list[InputBuffer] = []
-            for _ in range(staging):
-                buffer = InputBuffer(driver, layout, signature.inputs)
-                stack.callback(quietly, buffer.block.free)
-                self._staging.append(buffer)
-            self._lanes = [Lane(core, model, depth, outlets, stack) for model in models]
-            for lane in self._lanes:
-                lane.settle = self._settle
-            self.timing = Timing(core, self)
-            stack.callback(quietly, self.timing.end)
-            self._stack = stack.pop_all()
-
-    @property
-    def lanes(self) -> list[Lane]:
-        """The instances of the model."""
-        return self._lanes
-
-    @property
-    def repeated(self) -> int:
-        """Runs that were made again, alone."""
-        return sum(lane.repeated for lane in self._lanes)
+        self.move_in()
 
     # -- from any thread --------------------------------------------------------------------------------------------
 
@@ -124,6 +87,15 @@ class Pipeline:
         if self._closing is not None:
             self._fail(request, SessionClosed(self._closing))
             return
+        if self._refused is not None:
+            self._fail_on_device(request, again(self._refused))
+            return
+        if request.pinned is not None:
+            try:
+                self.leases.check_present(request.pinned)
+            except StaleLease as stale:
+                self._fail(request, stale)
+                return
         if request.abandoned:
             self._give_up(request)
             return
@@ -181,19 +153,18 @@ class Pipeline:
             for place in lane.confirm():
                 self._conclude(index, place)
             self.admission.hold(index, lane.held)
-        admission = self.admission
-        if admission.waiting:
-            self._reclaim_inputs()
-        while decision := admission.decide(time.monotonic()):
+        while not self._held and (decision := self.admission.decide(time.monotonic())):
             for request, where in decision.expired:
                 self._expire(request, where)
             for request in decision.stage:
                 self._stage(request)
             for request, index in decision.launch:
                 self._lanes[index].launch(request)
+        if self._held:
+            self._core.recovery.proceed()
         if self._closing is not None and not self._ended and self._nobody_waits():
             self.end_runs()
-        if self._on_idle is not None and admission.idle:
+        if self._on_idle is not None and self.admission.idle and not self._handed_over:
             on_idle, self._on_idle = self._on_idle, None
             on_idle()
 
@@ -241,6 +212,10 @@ class Pipeline:
 
     def _copied_in(self, request: Request) -> None:
         request.taken.set(self._core.touch)
+        if request in self._handed_over:
+            self._launch_alone(request)
+            self._core.settle(self._settle)
+            return
         if request.abandoned:
             self.admission.withdraw(request)  # the copy may have stopped half-way
         if request.error is not None and not request.abandoned:
@@ -259,16 +234,6 @@ class Pipeline:
             self._staging.append(buffer)
             self.admission.staging_freed()
 
-    def _reclaim_inputs(self) -> None:
-        """Free the pinned inputs that the device has read while their requests are still running."""
-        for lane in self._lanes:
-            for place in lane.running_places():
-                request = place.request
-                if request is not None and request.buffer is not None and request.pinned is None:
-                    if not lane.input_read(place):
-                        break
-                    self._free_input(request)
-
     # -- coming out -------------------------------------------------------------------------------------------------
 
     def _conclude(self, index: int, place: Place) -> None:
@@ -280,10 +245,12 @@ class Pipeline:
         self._lanes[index].free(place)
         self._free_input(request)
         self.admission.finished(request, time.monotonic())
+        if self._alone is not None and self._alone[0] is request:
+            self._end_alone(request)
         if error is not None:
-            self.counters.failed += 1
             ended = self._ended and self._closing is not None and isinstance(error, ExecutionFailed)
-            self._fail(request, SessionClosed(f"{self._closing}, and the run was ended") if ended else error)
+            failure = SessionClosed(f"{self._closing}, and the run was ended") if ended else error
+            self._fail_on_device(request, failure)
         elif request.abandoned:
             self._give_up(request)
         elif not self._output_inline:
@@ -293,8 +260,7 @@ class Pipeline:
             try:
                 arrays = [view.copy() for view in outlet.views]
             except Exception as failure:
-                self.counters.failed += 1
-                self._fail(request, _not_copied("outputs", failure))
+                self._fail_on_device(request, _not_copied("outputs", failure))
             else:
                 self._succeed(request, arrays)
         self._outlet_freed(index, outlet, request)
@@ -312,8 +278,7 @@ class Pipeline:
 
         def copied(_: None) -> None:
             if error is not None:
-                self.counters.failed += 1
-                self._fail(request, error)
+                self._fail_on_device(request, error)
             elif request.abandoned:
                 self._give_up(request)
             else:
@@ -340,6 +305,10 @@ class Pipeline:
         else:
             self.counters.cancelled += 1
         self._end(request)
+
+    def _fail_on_device(self, request: Request, error: Exception) -> None:
+        self.counters.failed += 1
+        self._fail(request, error)
 
     def _fail(self, request: Request, error: Exception) -> None:
         request.error = error
@@ -369,7 +338,9 @@ class Pipeline:
 
     def close(self) -> None:
         """Tear everything down; control thread, when `when_idle` has reported."""
-        self._stack.close()
+        self._core.recovery.leave(self)
+        self._core.quietly(self.timing.end)
+        self.dismantle()
 
     def end_runs(self) -> None:
         """Have what runs on the device fail at once, where it can be made to; device thread, while closing."""

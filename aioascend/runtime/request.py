@@ -44,6 +44,7 @@ class Request:
         "patient",
         "pinned",
         "priority",
+        "recalls",
         "taken",
         "timeout",
     )
@@ -69,6 +70,7 @@ class Request:
         # Where its inputs lie until the device has read them.
         self.buffer: InputBuffer | None = None if pinned is None else pinned.buffer
         self.abandoned = False
+        self.recalls = 0  # how often the device's context died while it was there
         self.taken = Signal()  # the caller's arrays are not read any more
         self.done = Signal()
         self.outputs: Outputs | None = None
@@ -81,6 +83,13 @@ class Request:
             return self._claim.pop()
         except IndexError:
             return None
+
+    def save(self) -> None:
+        """Copy the inputs out of pinned memory, which is going to be given back, to be claimed once more."""
+        buffer = self.buffer if self.pinned is None else self.pinned.buffer
+        if buffer is not None and not self.abandoned:
+            self._claim = [[view.copy() for view in buffer.views]]
+            self.buffer = None
 
     def result(self) -> Outputs:
         """The outcome, once `done`; raises what the request failed with."""

@@ -15,7 +15,7 @@ import numpy as np
 from ..driver.constants import EventFlag
 from ..errors import InvalidInput
 from ..memory.blocks import Array, DeviceBlock, PinnedBlock, array_at
-from .core import DeviceCore, quietly
+from .core import DeviceCore
 from .handles import Handle, Point
 
 __all__ = ["DeviceBuffer", "Event", "PinnedBuffer", "Stream"]
@@ -59,6 +59,9 @@ class PinnedBuffer(_Buffer):
     """
 
     _what = "pinned buffer"
+
+    def go_stale(self) -> None:
+        """The memory stays until the release: somebody may be looking at the array, which cannot be taken back."""
 
     def __init__(self, core: DeviceCore, block: PinnedBlock, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
         super().__init__(core, block)
@@ -168,17 +171,17 @@ class Stream(Handle):
             destination.used_by(self)
             source.used_by(self)
 
-        await self._on_device_thread(submit)
+        await self._on_device_thread(submit, destination, source)
 
     async def record(self, event: Event) -> None:
         """Queue the recording of `event`: it is complete when everything queued here before is."""
         _check_event(event)
-        await self._on_device_thread(lambda: event.record_on(self._stream))
+        await self._on_device_thread(lambda: event.record_on(self._stream), event)
 
     async def wait(self, event: Event) -> None:
         """Let later work of this stream wait, on the device, for what `event` captured last."""
         _check_event(event)
-        await self._on_device_thread(lambda: event.wait_on(self._stream))
+        await self._on_device_thread(lambda: event.wait_on(self._stream), event)
 
     async def callback(self) -> None:
         """Return when the stream has reached this point; says nothing about failures before it."""
@@ -195,15 +198,16 @@ class Stream(Handle):
 
     def drain_blocking(self) -> None:
         """Block until the stream is empty, whatever its tasks failed with; control thread."""
-        if not self._released:
-            quietly(self._core.driver.synchronize_stream, self._stream)
+        if not self._released and not self._gone:
+            self._core.teardown.finish_stream(self._stream)
 
     def _release(self) -> None:
-        driver = self._core.driver
-        quietly(self._pass_last_point)
-        quietly(driver.synchronize_stream, self._stream)
-        quietly(self._core.detach, self._stream)
-        driver.destroy_stream(self._stream)
+        core = self._core
+        if core.valid:
+            core.quietly(self._pass_last_point)
+        core.teardown.finish_stream(self._stream)
+        core.quietly(core.detach, self._stream)
+        core.teardown.destroy_stream(self._stream)
 
     def _pass_last_point(self) -> None:
         # Callbacks that are still on their way would arrive at a thread without a subscription (pyACL reference §22).

@@ -16,7 +16,7 @@ from ..errors import AioascendError, ForkedProcess, InvalidInput, SessionClosed
 from ..telemetry.clocks import Sample, best
 from ..telemetry.marks import POINTS, Marks, now
 from ..telemetry.recording import Recorder
-from .core import DeviceCore, quietly
+from .core import DeviceCore
 
 if TYPE_CHECKING:
     from .lane import Lane
@@ -32,10 +32,11 @@ _PATIENCE_S = 1.0
 class PlaceEvents:
     """The events of one place: before and after the work on each of its three streams."""
 
-    __slots__ = ("_broken", "_driver", "_events")
+    __slots__ = ("_broken", "_core", "_driver", "_events")
 
-    def __init__(self, driver: Driver) -> None:
-        self._driver = driver
+    def __init__(self, core: DeviceCore) -> None:
+        self._core = core
+        self._driver = driver = core.driver
         self._broken = False
         self._events: list[int] = []
         try:
@@ -74,7 +75,7 @@ class PlaceEvents:
     def destroy(self) -> None:
         """Destroy the events; the release is deferred while work still refers to them."""
         while self._events:
-            quietly(self._driver.destroy_event, self._events.pop())
+            self._core.quietly(self._driver.destroy_event, self._events.pop())
 
 
 class _Owner(Protocol):
@@ -103,7 +104,7 @@ class Timing:
             sample = self._sample()
             places = [place for lane in self._owner.lanes for place in lane.places][:_MOST_PLACES]
             for _ in places:
-                self._events.append(PlaceEvents(self._core.driver))
+                self._events.append(PlaceEvents(self._core))
         except BaseException:
             self._destroy()
             raise
@@ -135,13 +136,19 @@ class Timing:
         except AioascendError:
             return None  # the device is gone: the first sample has to do
 
+    def leave_context(self) -> None:
+        """The context goes, and the events with it: a recording that is on goes on with what the host sees."""
+        self._destroy()
+
     def _destroy(self) -> None:
         while self._events:
             self._events.pop().destroy()
 
     def _sample(self) -> Sample:
         """Compare the clocks on a stream of our own, on which nothing else waits."""
-        driver = self._core.driver
+        core = self._core
+        core.recovery.check()
+        driver, quietly = core.driver, core.quietly
         stream = driver.create_stream()
         try:
             event = driver.create_event(EventFlag.TIME_LINE | EventFlag.CAPTURE_STREAM_PROGRESS)

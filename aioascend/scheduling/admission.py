@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import enum
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -108,7 +108,7 @@ class Admission(Generic[T]):
         self.outlets = outlets
         self.max_waiting = max_waiting
         self.max_waiting_bytes = max_waiting_bytes
-        self._free_staging = staging
+        self._all_staging = self._free_staging = staging
         self._free_pinned = staging  # how many with pinned memory of their own may leave the queue
         self._entries: dict[T, _Entry] = {}  # of the waiting ones
         self._line: Line[T] = Line(share)
@@ -216,6 +216,36 @@ class Admission(Generic[T]):
             self._held.add(lane)
         else:
             self._held.discard(lane)
+
+    def recall(self, running: Iterable[T], priority: Callable[[T], int]) -> None:
+        """What was on the device is not any more: `running` and what was staged stand at the head of the line again.
+
+        No copy is under way. The pinned memory that any item had is gone: each needs a staging buffer from now on.
+        Those that come back had been let in once, and are not counted again.
+        """
+        back = [*running, *self._staging]
+        for item in self._staging:
+            self._deadlines.settle(item)
+        self._staging.clear()
+        self._dropped.clear()
+        self._pinned.clear()
+        self._free_staging = self._free_pinned = self._all_staging
+        for running_items, draining_items in zip(self._running, self._draining, strict=True):
+            running_items.clear()
+            draining_items.clear()
+        self._lane.clear()
+        self._held.clear()
+        for entry in self._entries.values():
+            entry.pinned = False
+        for item in reversed(back):
+            self._entries[item] = _Entry(0, patient=True, pinned=False)
+            self._line.put_back(item, priority(item))
+
+    def seize(self, item: T, lane: int, now: float) -> None:
+        """The owner takes a staging buffer and a place of `lane` for an item that is not in line."""
+        self._free_staging -= 1
+        self._running[lane][item] = now
+        self._lane[item] = lane
 
     # -- what to do -------------------------------------------------------------------------------------------------
 
@@ -327,6 +357,11 @@ class Admission(Generic[T]):
     def staging(self) -> int:
         """Items in pinned input memory that have not been launched."""
         return len(self._staging)
+
+    @property
+    def copying(self) -> int:
+        """Items whose inputs are being copied into pinned memory."""
+        return sum(not ready for ready in self._staging.values())
 
     @property
     def running(self) -> int:

@@ -51,6 +51,12 @@ class Line(Generic[T]):
             level = self._classes[priority] = OrderedDict()
         level[item] = None
 
+    def put_back(self, item: T, priority: int) -> None:
+        """Put an item at the head of its priority's line, as the one that has waited longest."""
+        self.add(item, priority)
+        self._arrived.move_to_end(item, last=False)
+        self._classes[priority].move_to_end(item, last=False)
+
     def remove(self, item: T) -> None:
         """Take an item out, wherever it stands; raises `KeyError` when it is not in line."""
         priority = self._arrived.pop(item)

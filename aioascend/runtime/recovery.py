@@ -1,0 +1,457 @@
+"""Bringing a device back: what is done when its context is dead, the device is lost, or somebody asks for a rebuild.
+
+The decisions are `scheduling.Health`'s. The work goes to and fro between the device thread, where everybody who has
+something in the context (a `Resident`) lets go of it, and the control thread, where it is torn down and made anew.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from ..driver import codes
+from ..driver.codes import ErrorClass
+from ..errors import AclError, AioascendError, DeviceLost, SessionClosed, StaleLease, add_note, again
+from ..scheduling.health import Health, HealthState, Severity, Step
+from .teardown import Teardown
+
+if TYPE_CHECKING:
+    from .core import DeviceCore
+    from .request import Request
+
+__all__ = ["Casualty", "Recovery", "Resident", "severity"]
+
+logger = logging.getLogger("aioascend.runtime")
+
+_TEARDOWN_S = 2.0
+_PROBE_MS = 1000
+_MOST_RECALLS = 3  # a request that was on the device so often when its context died is given up
+
+
+def severity(error: BaseException | None) -> Severity:
+    """How far a failure reaches, by the grouping of pyACL reference §15."""
+    if isinstance(error, AioascendError) and not isinstance(error, AclError):
+        error = error.__cause__  # such as a model that could not be loaded
+    if isinstance(error, DeviceLost):
+        return Severity.DEVICE
+    if isinstance(error, AclError) and codes.describe(error.code).error_class is ErrorClass.DEVICE_LOST:
+        return Severity.CONTEXT
+    return Severity.TASK
+
+
+@dataclass
+class Casualty:
+    """A request that was on the device when its context died."""
+
+    resident: Resident
+    request: Request
+    error: AclError | None  # what it failed with, if that is known
+    suspect: bool  # it may have been the one that killed the context
+
+
+class Resident(Protocol):
+    """Whoever has something in a device's context: a session, or a `Device` with its streams and buffers."""
+
+    @property
+    def at_rest(self) -> bool:
+        """Nothing of it is on the device or being copied; device thread."""
+
+    @property
+    def worked(self) -> int:
+        """How many requests have worked so far."""
+
+    def hold(self) -> None:
+        """Start nothing more on the device; device thread."""
+
+    def retire(self, cause: AclError | None) -> list[Casualty]:
+        """Let go of what is on the device and hand it over, oldest first; device thread."""
+
+    def recall(self, innocent: list[Request]) -> None:
+        """Put these, and what had been made ready for the device, back in line; device thread, copies are over."""
+
+    def save(self) -> None:
+        """Copy out of pinned memory what requests in line need again; control thread."""
+
+    def dismantle(self) -> None:
+        """Give back everything in the context; control thread. A second call does nothing."""
+
+    def restore(self) -> None:
+        """Make it anew in the present context; control thread. What it raises is this resident's alone."""
+
+    def resume(self) -> None:
+        """Go on; device thread."""
+
+    def refuse(self, error: AioascendError) -> None:
+        """Fail everything that waits, and what comes until `resume`, with copies of `error`; device thread."""
+
+    def fail(self, request: Request, error: AioascendError) -> None:
+        """The request, which was handed over, has failed; device thread."""
+
+    def run_alone(self, request: Request, then: Callable[[], None]) -> None:
+        """Run a request that was handed over while nothing else is on the device; `then` follows its end."""
+
+
+class Recovery:
+    """The recovery of one device; its methods run on the device thread unless they say otherwise."""
+
+    def __init__(self, core: DeviceCore) -> None:
+        self._core = core
+        self.health = Health()
+        self.last_error: AclError | None = None
+        self._residents: dict[Resident, None] = {}  # in the order in which they came
+        self._broken: dict[Resident, AioascendError] = {}  # the device is well, but they could not be restored
+        self._asked: list[Future[None]] = []
+        self._draining = False
+        self._suspects: deque[Casualty] = deque()  # to be run again, each alone on the device
+        self._alone = False
+        self._stopped = False
+        self._retry = 0.25
+
+    # -- from any thread --------------------------------------------------------------------------------------------
+
+    def join(self, resident: Resident) -> None:
+        """Somebody has made something in the present context; control thread."""
+
+        def enter() -> None:
+            self._residents[resident] = None
+            if self.health.state is not HealthState.HEALTHY or self._alone or self._draining:
+                resident.hold()
+            if not self.health.serves:
+                resident.refuse(self.why())
+
+        self._core.call(enter).result()
+
+    def leave(self, resident: Resident) -> None:
+        """It has given back everything; control thread."""
+
+        def forget() -> None:
+            self._residents.pop(resident, None)
+            self._broken.pop(resident, None)
+
+        try:
+            self._core.call(forget).result()
+        except SessionClosed:
+            pass
+
+    def check(self) -> None:
+        """Raise what the device was lost with unless there is a context; control thread."""
+        if not self._core.context:
+            raise self.why()
+
+    def rebuild(self) -> Future[None]:
+        """Rebuild the context, after what is on the device is done; joins a rebuild that is under way."""
+        done: Future[None] = Future()
+        self._core.post(self._ask, done)
+        return done
+
+    def report(self, error: AclError) -> None:
+        """Somebody has seen a failure; if it reaches beyond a task, the recovery begins with the next burst."""
+        if severity(error) is not Severity.TASK:
+            self._core.post(self._observe, error)
+
+    # -- what begins it ---------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """The device is being closed; control thread."""
+        self._stopped = True
+        try:
+            self._core.call(lambda: self._tell(SessionClosed(f"{self._core.name} is closed"))).result()
+        except SessionClosed:
+            pass  # it was never open
+
+    def why(self) -> AclError:
+        """What a request is refused with while the device is lost."""
+        error = self.last_error
+        assert error is not None
+        fresh = again(error)
+        if self.health.state in (HealthState.LOST, HealthState.PROBING):
+            add_note(fresh, f"{self._core.name} is lost; it is probed again and again, and used when it answers")
+        return fresh
+
+    def _ask(self, done: Future[None]) -> None:
+        self._asked.append(done)
+        step = self.health.ask()
+        if step is Step.REBUILD:
+            self._draining = True
+            for resident in self._residents:
+                resident.hold()
+            self.proceed()
+        elif step is Step.PROBE:
+            self._work(step, None)
+
+    def proceed(self) -> None:
+        """Something on the device has ended: if a rebuild waits for that, it may go on."""
+        if self._draining and all(resident.at_rest for resident in self._residents):
+            self._begin(None)
+
+    def _observe(self, error: AclError) -> None:
+        step = self.health.fault(severity(error), time.monotonic(), sum(one.worked for one in self._residents))
+        if step is None and self._draining:
+            self.last_error = error
+            self._begin(error)  # a rebuild was waiting for the device; now it need not wait any more
+        elif step is Step.REBUILD:
+            self.last_error = error
+            logger.warning("%s: its context is rebuilt after %s", self._core.name, error)
+            self._begin(error)
+        elif step is Step.QUARANTINE:
+            self.last_error = error
+            self._quarantine(error)
+
+    # -- letting go -------------------------------------------------------------------------------------------------
+
+    def _begin(self, cause: AclError | None) -> None:
+        """Everybody lets go of the device; then the context is rebuilt."""
+        self._draining = self._alone = False
+        core = self._core
+        core.valid = False
+        casualties = [casualty for resident in self._residents for casualty in resident.retire(cause)]
+        innocent = self._judge(casualties, cause)
+        core.disarm(cause or StaleLease(f"the context of {core.name} was rebuilt, and its streams are gone"))
+
+        def copied(_: None) -> None:
+            for resident in self._residents:
+                resident.recall(innocent.get(resident, []))
+            self._work(Step.REBUILD, cause)
+
+        self._after_copies(copied)
+
+    def _judge(self, casualties: list[Casualty], cause: AclError | None) -> dict[Resident, list[Request]]:
+        """Fail the request that killed the context, or if several may have, keep them to be run alone.
+
+        The others are innocent and run again.
+        """
+        guilty = [one for one in casualties if one.suspect or (one.error is not None and severity(one.error))]
+        innocent: dict[Resident, list[Request]] = {}
+        for one in casualties:
+            one.request.recalls += 1
+            if one.error is not None and one not in guilty:
+                one.resident.fail(one.request, one.error)
+            elif one in guilty and len(guilty) == 1 and cause is not None:
+                one.resident.fail(one.request, one.error or cause)
+            elif one in guilty:
+                self._suspects.append(one)
+            elif one.request.recalls > _MOST_RECALLS and cause is not None:
+                error = again(cause)
+                add_note(error, f"the context died {one.request.recalls} times while this request was on the device")
+                one.resident.fail(one.request, error)
+            else:
+                innocent.setdefault(one.resident, []).append(one.request)
+        return innocent
+
+    def _after_copies(self, then: Callable[[None], None]) -> None:
+        """Go on when no copy to or from pinned memory is under way any more."""
+        core = self._core
+        core.copy(lambda: core.post(then, None))
+
+    def _quarantine(self, error: AclError) -> None:
+        """The device is lost: nobody waits for it."""
+        logger.error("%s is lost: %s", self._core.name, error)
+        self._draining = self._alone = False
+        core = self._core
+        core.valid = False
+        for resident in self._residents:
+            for casualty in resident.retire(error):
+                casualty.resident.fail(casualty.request, again(casualty.error or error))
+        self._fail_suspects(error)
+        core.disarm(error)
+        for resident in self._residents:
+            resident.refuse(error)
+        self._tell(error)
+
+        def copied(_: None) -> None:
+            for resident in self._residents:
+                resident.recall([])
+                resident.refuse(error)
+            core.control(self._take_down, error)
+
+        self._after_copies(copied)
+        self._wait_for_probe()
+
+    def _fail_suspects(self, error: AclError) -> None:
+        while self._suspects:
+            one = self._suspects.popleft()
+            one.resident.fail(one.request, again(error))
+
+    def _wait_for_probe(self) -> None:
+        due = self.health.next_probe
+        if due is not None:
+            self._core.later(max(0.0, due - time.monotonic()) + 0.001, self._probe)
+
+    def _probe(self) -> None:
+        if self._stopped:
+            return
+        step = self.health.due(time.monotonic())
+        if step is not None:
+            self._work(step, self.last_error)
+        elif self.health.state is HealthState.LOST:
+            self._wait_for_probe()
+
+    # -- the control thread -----------------------------------------------------------------------------------------
+
+    def _work(self, step: Step, cause: AclError | None) -> None:
+        self._core.control(self._rebuild, step, cause)
+
+    def _present(self) -> list[Resident]:
+        """Those who have something in the context now; control thread, on which nobody can come meanwhile."""
+        return self._core.call(lambda: list(self._residents)).result()
+
+    def _take_down(self, cause: AclError | None) -> None:
+        """Give back everything in the context and the context; control thread."""
+        core = self._core
+        residents = self._present()
+        core.teardown = teardown = Teardown(core.driver, _TEARDOWN_S)
+        try:
+            for resident in reversed(residents):
+                resident.dismantle()
+            if teardown.stuck:
+                core.leave_context()
+            else:
+                core.close_context()
+        finally:
+            core.teardown = Teardown(core.driver)
+        for note in teardown.notes[:20]:
+            logger.info("%s: giving back: %s", core.name, note)
+            if cause is not None:
+                add_note(cause, f"while giving back what was on the device: {note}")
+
+    def _rebuild(self, step: Step, cause: AclError | None) -> None:
+        core = self._core
+        broken: dict[Resident, AioascendError] = {}
+        failure: Exception | None = None
+        if self._stopped:
+            return  # it was closed meanwhile
+        try:
+            residents = self._present()
+            for resident in residents:
+                resident.save()
+            self._take_down(cause)
+            core.open_context()
+            core.enter_context()
+            self._try_device()
+            if step is Step.PROBE:
+                core.call(self.health.answered).result()
+            for resident in residents:
+                try:
+                    resident.restore()
+                except AioascendError as error:
+                    if severity(error) is not Severity.TASK:
+                        raise
+                    broken[resident] = error
+        except Exception as error:
+            failure = error
+            self._take_down(None)
+
+        def finished(_: None) -> None:
+            self._finished(cause, failure, broken)
+
+        core.post(finished, None)
+
+    def _try_device(self) -> None:
+        """Whether the device does anything in its new context; raises what it answers."""
+        driver = self._core.driver
+        stream = driver.create_stream()
+        try:
+            if not driver.synchronize_stream(stream, _PROBE_MS):
+                raise driver.error(codes.STREAM_SYNC_TIMEOUT, "acl.rt.synchronize_stream_with_timeout")
+        finally:
+            self._core.quietly(driver.destroy_stream, stream)
+
+    # -- going on ---------------------------------------------------------------------------------------------------
+
+    def _finished(
+        self, cause: AclError | None, failure: Exception | None, broken: dict[Resident, AioascendError]
+    ) -> None:
+        if failure is not None:
+            error = self._core.driver.as_error(failure, "the rebuild")
+            if isinstance(failure, AioascendError) and isinstance(failure.__cause__, AclError):
+                error = failure.__cause__
+            if cause is not None and cause is not error:
+                add_note(error, f"the context was being rebuilt after: {cause}")
+            self.last_error = error
+            self.health.failed(time.monotonic())
+            logger.error("%s could not be rebuilt: %s", self._core.name, failure)
+            self._fail_suspects(error)
+            for resident in self._residents:
+                resident.refuse(error)
+            self._wait_for_probe()
+            self._tell(failure)
+            return
+        self.health.rebuilt()
+        logger.info("%s serves again, with its context number %d", self._core.name, self._core.generation)
+        self._core.forget_armed()
+        self._broken = {one: error for one, error in broken.items() if one in self._residents}
+        for resident, why in self._broken.items():
+            logger.error("%s: a session could not be restored: %s", self._core.name, why)
+            resident.refuse(why)
+        if self._broken:
+            self._core.later(self._retry, self._restore_broken)
+        self._tell(next(iter(broken.values()), None))
+        self._next_suspect()
+
+    def _tell(self, error: Exception | None) -> None:
+        asked, self._asked = self._asked, []
+        for future in asked:
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(error)
+
+    def _next_suspect(self) -> None:
+        """Run the next request that may have killed the context, alone; without one everybody goes on."""
+        if self.health.state is not HealthState.HEALTHY:
+            return
+        while self._suspects:
+            one = self._suspects.popleft()
+            if one.resident in self._broken:
+                one.resident.fail(one.request, self._broken[one.resident])
+                continue
+            if one.resident in self._residents:
+                self._alone = True
+                one.resident.run_alone(one.request, self._next_suspect)
+                return
+        self._alone = False
+        for resident in self._residents:
+            if resident not in self._broken:
+                resident.resume()
+
+    def _restore_broken(self) -> None:
+        """Try again to restore those who could not be; the device itself is well."""
+        residents = [one for one in self._broken if one in self._residents]
+        if self._stopped or not residents or self.health.state is not HealthState.HEALTHY:
+            return
+        self._retry = min(2 * self._retry, 30.0)
+
+        def restore() -> None:
+            outcomes: dict[Resident, AioascendError | None] = {}
+            for resident in residents:
+                try:
+                    resident.restore()
+                    outcomes[resident] = None
+                except AioascendError as error:
+                    outcomes[resident] = error
+            self._core.post(self._restored, outcomes)
+
+        self._core.control(restore)
+
+    def _restored(self, outcomes: dict[Resident, AioascendError | None]) -> None:
+        for resident, failure in outcomes.items():
+            if resident not in self._broken:
+                continue  # it was closed, or a rebuild came between
+            if failure is None:
+                del self._broken[resident]
+                if self.health.state is HealthState.HEALTHY and not self._alone:
+                    resident.resume()
+            else:
+                self._broken[resident] = failure
+                resident.refuse(failure)
+                if isinstance(failure, AclError):
+                    self.report(failure)
+        if self._broken:
+            self._core.later(self._retry, self._restore_broken)
+        else:
+            self._retry = 0.25

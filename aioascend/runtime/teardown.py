@@ -1,0 +1,94 @@
+"""Giving back what is in a context: every step happens, failing ones are noted, and no wait is for ever.
+
+A healthy close may take as long as the device needs. Where the context is dead or the device hangs, all waits of one
+teardown share one limit, and what cannot be given back is left behind and said so.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ..driver import Driver
+from ..errors import AioascendError
+
+__all__ = ["Teardown"]
+
+logger = logging.getLogger("aioascend.runtime")
+
+_AFTER_ABORT_MS = 200
+_CALLBACKS_S = 0.1  # how long callbacks may take that a dead context may have dropped
+
+
+class Teardown:
+    """One teardown on the control thread; `seconds` bounds all its waits together, None leaves them unbounded."""
+
+    def __init__(self, driver: Driver, seconds: float | None = None) -> None:
+        self._driver = driver
+        self._end = None if seconds is None else time.monotonic() + seconds
+        self._callbacks_end: float | None = None
+        self.notes: list[str] = []
+        self.stuck: set[int] = set()  # streams that did not end
+
+    def step(self, function: Callable[..., object], *args: Any) -> None:
+        """Run one step; what it fails with is noted, so that the steps after it still happen."""
+        try:
+            function(*args)
+        except AioascendError as error:
+            self._note(str(error))
+
+    def _note(self, text: str) -> None:
+        if self._end is None:
+            logger.warning("while closing: %s", text)
+        else:
+            self.notes.append(text)
+
+    def finish_stream(self, stream: int) -> None:
+        """Wait for a stream, or abort it once the time is up, where the product can."""
+        driver = self._driver
+        if self._end is None:
+            self.step(driver.synchronize_stream, stream)
+            return
+        try:
+            if driver.synchronize_stream(stream, self._left_ms()):
+                return
+        except AioascendError as error:  # a status it reports for its tasks, or a device that does not answer
+            self._note(str(error))
+            return
+        try:
+            if driver.abort_stream(stream) and driver.synchronize_stream(stream, _AFTER_ABORT_MS):
+                return
+        except AioascendError as error:
+            self._note(str(error))
+            return
+        self.stuck.add(stream)
+        self._note(f"a stream of {driver.device} still has work and cannot be aborted")
+
+    def wait_until(self, arrived: Callable[[], bool]) -> None:
+        """Give callbacks that are still on their way a moment; a healthy close has had them all."""
+        if self._end is None or arrived():
+            return
+        if self._callbacks_end is None:
+            self._callbacks_end = time.monotonic() + _CALLBACKS_S
+        while not arrived() and time.monotonic() < self._callbacks_end:
+            time.sleep(0.001)
+
+    def destroy_stream(self, stream: int) -> None:
+        """Destroy a finished stream; one that is stuck by force, where that exists."""
+        if stream not in self.stuck:
+            self.step(self._driver.destroy_stream, stream)
+            return
+        try:
+            if self._driver.destroy_stream_by_force(stream):
+                self.stuck.discard(stream)
+            else:
+                self._note(f"a stream of {self._driver.device} that hangs was left behind, with what it uses")
+        except AioascendError as error:
+            self._note(str(error))
+            self.stuck.discard(stream)
+
+    def _left_ms(self) -> int:
+        assert self._end is not None
+        return max(1, int((self._end - time.monotonic()) * 1000))

@@ -1,0 +1,264 @@
+"""What a session has on its device, and how it leaves a context that goes and enters the next one.
+
+The way of requests is `Pipeline`'s, which builds on this; what `Recovery` asks of a resident is answered here.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+from ..errors import AclError, AioascendError, again
+from ..memory.layout import plan
+from ..scheduling.admission import Admission, Where
+from ..telemetry.recording import Recorder
+from ..telemetry.statistics import Counters
+from .core import DeviceCore
+from .equipment import Equipment, Recipe
+from .lane import Lane
+from .leases import LeasePool
+from .recovery import Casualty
+from .request import Array, Request
+from .timing import Timing
+
+__all__ = ["Tenant"]
+
+
+class Tenant(ABC):
+    """A session's equipment in the present context, its queue, and the requests that a dead context hands back.
+
+    Device thread, unless a method says otherwise.
+    """
+
+    def __init__(self, core: DeviceCore, recipe: Recipe, *, max_waiting: int, max_waiting_bytes: int) -> None:
+        core.recovery.check()
+        self._core = core
+        self._recipe = recipe
+        equipment = Equipment(core, recipe)
+        self.signature = equipment.signature
+        self.counters = Counters()
+        self.recorder: Recorder | None = None  # while a recording is on
+        self.admission: Admission[Request] = Admission(
+            lanes=recipe.instances,
+            depth=recipe.depth,
+            staging=recipe.staging,
+            outlets=recipe.outlets,
+            max_waiting=max_waiting,
+            max_waiting_bytes=max_waiting_bytes,
+        )
+        places = recipe.instances * recipe.depth
+        self.leases = LeasePool(core, plan(self.signature.input_nbytes), self.signature.inputs, max(2, places))
+        self.timing = Timing(core, self)
+        self._held = False  # nothing new reaches the device: its context is being rebuilt, or somebody runs alone
+        self._refused: AioascendError | None = None  # what everybody is refused with while the device is lost
+        self._handed_over: dict[Request, None] = {}  # to the recovery
+        self._to_save: list[Request] = []
+        self._alone: tuple[Request, Callable[[], None]] | None = None
+        self._repeated = 0
+        self._equip(equipment)
+
+    def move_in(self) -> None:
+        """From now on rebuilds of the context are this one's concern; control thread."""
+        try:
+            self._core.recovery.join(self)
+        except BaseException:
+            self.dismantle()
+            raise
+
+    def _equip(self, equipment: Equipment) -> None:
+        self._equipment: Equipment | None = equipment
+        self._fitted = equipment
+        self._staging = list(equipment.staging)
+        self._lanes: list[Lane] = equipment.lanes
+        for lane in self._lanes:
+            lane.settle = self._settle
+
+    @property
+    def lanes(self) -> list[Lane]:
+        """The instances of the model."""
+        return self._lanes
+
+    @property
+    def repeated(self) -> int:
+        """Runs that were made again."""
+        return self._repeated + sum(lane.repeated for lane in self._lanes)
+
+    @property
+    def refused(self) -> AioascendError | None:
+        """What requests are refused with at present, because the device is lost or the model cannot be restored."""
+        return self._refused
+
+    # -- what the way of a request gives -----------------------------------------------------------------------------
+
+    @abstractmethod
+    def _settle(self) -> None:
+        """Do whatever can be done next."""
+
+    @abstractmethod
+    def _copy_in_and_tell(self, request: Request, arrays: list[Array]) -> None:
+        """Copy inputs into the request's buffer; copy worker."""
+
+    @abstractmethod
+    def _free_input(self, request: Request) -> None:
+        """The request's staging buffer is free."""
+
+    @abstractmethod
+    def _give_up(self, request: Request) -> None:
+        """The end of a request that nobody waits for."""
+
+    @abstractmethod
+    def _fail(self, request: Request, error: Exception) -> None:
+        """The end of a request that never got to the device."""
+
+    @abstractmethod
+    def _fail_on_device(self, request: Request, error: Exception) -> None:
+        """The end of a request that the device, or its loss, has failed."""
+
+    # -- when the context is rebuilt: what `Recovery` asks of a resident ---------------------------------------------
+
+    @property
+    def at_rest(self) -> bool:
+        """Nothing of the session is on the device or being copied."""
+        admission = self.admission
+        return not (admission.running or admission.draining or admission.copying)
+
+    @property
+    def worked(self) -> int:
+        """How many requests have worked."""
+        return self.counters.completed
+
+    def hold(self) -> None:
+        """Start nothing more on the device."""
+        self._held = True
+
+    def retire(self, cause: AclError | None) -> list[Casualty]:
+        """Hand over the requests that are on the device, oldest first."""
+        self._held = True
+        self.leases.hold()
+        casualties = []
+        for lane in self._lanes:
+            for place in lane.retire():
+                request = place.request
+                assert request is not None
+                if request.abandoned:
+                    self._give_up(request)
+                    continue
+                self._handed_over[request] = None
+                casualties.append(Casualty(self, request, place.error, place.suspect))
+            self._repeated += lane.repeated
+        self._lanes = []
+        if self._alone is not None and all(one.request is not self._alone[0] for one in casualties):
+            casualties.append(Casualty(self, self._alone[0], None, suspect=False))  # it had not got to the device
+        self._alone = None
+        return sorted(casualties, key=lambda one: one.request.number)
+
+    def recall(self, innocent: list[Request]) -> None:
+        """Put these and the staged requests back in line; their inputs are saved before the pinned memory goes."""
+        for request in innocent:
+            self._handed_over.pop(request, None)
+        again_in_line = []
+        for request in innocent:
+            if request.error is None:
+                again_in_line.append(request)
+            else:  # a copy of its inputs
+                self._fail(request, request.error)
+        self._repeated += len(again_in_line)
+        self.admission.recall(again_in_line, lambda request: request.priority)
+        self._staging = []
+        self._to_save = [*self._handed_over, *self.admission.pending()]
+
+    def save(self) -> None:
+        """Copy the inputs that lie in pinned memory out of it; control thread."""
+        for request in self._to_save:
+            request.save()
+
+    def dismantle(self) -> None:
+        """Give back everything in the context; control thread. A second call does nothing."""
+        self.timing.leave_context()
+        equipment, self._equipment = self._equipment, None
+        if equipment is not None:
+            equipment.close()
+        self.leases.close()
+
+    def restore(self) -> None:
+        """Load the model again and make every buffer anew; control thread."""
+        self._equipment = Equipment(self._core, self._recipe, self.signature)
+
+    def resume(self) -> None:
+        """Go on, with new equipment if there is any."""
+        self._renew()
+        self._held = False
+        self.leases.resume(None)
+        self._settle()
+
+    def _renew(self) -> None:
+        for request in self._to_save:
+            self._leave_lease(request)
+        self._to_save = []
+        self._refused = None
+        equipment = self._equipment
+        if equipment is not None and equipment is not self._fitted:
+            self._equip(equipment)
+
+    def refuse(self, error: AioascendError) -> None:
+        """Fail everything that waits, and whatever comes until `resume`."""
+        self._held = True
+        self._refused = error
+        self.leases.resume(error)
+        self._to_save = []
+        for request in self.admission.pending():
+            if self.admission.withdraw(request) is Where.STAGING:
+                request.error = again(error)
+            else:
+                request.buffer = None
+                self._fail_on_device(request, again(error))
+        self._core.settle(self._settle)
+
+    def fail(self, request: Request, error: AioascendError) -> None:
+        """A request that was handed over has failed."""
+        self._handed_over.pop(request, None)
+        self._fail_on_device(request, error)
+        self._core.settle(self._settle)
+
+    def run_alone(self, request: Request, then: Callable[[], None]) -> None:
+        """Run a request that was handed over, with nothing else on the device."""
+        self._renew()
+        if request.abandoned:
+            self._handed_over.pop(request)
+            self._give_up(request)
+            self._core.settle(then)
+            return
+        arrays = request.claim()
+        assert arrays is not None
+        self._repeated += 1
+        self._alone = (request, then)
+        self.admission.seize(request, 0, time.monotonic())
+        request.buffer = self._staging.pop()
+        self._core.copy(self._copy_in_and_tell, request, arrays)
+
+    def _launch_alone(self, request: Request) -> None:
+        if self._alone is None or self._alone[0] is not request:
+            return  # the context has died again meanwhile, and the request was handed over again
+        if request.error is not None:
+            self.admission.finished(request, time.monotonic())
+            self.admission.drained(request)
+            self._free_input(request)
+            self._end_alone(request)
+            self._fail(request, request.error)
+        else:
+            self._lanes[0].launch(request)
+
+    def _end_alone(self, request: Request) -> None:
+        assert self._alone is not None
+        then = self._alone[1]
+        self._alone = None
+        self._handed_over.pop(request, None)
+        self._core.settle(then)
+
+    def _leave_lease(self, request: Request) -> None:
+        """A request over memory that its caller has filled has been copied out of it."""
+        lease, request.pinned, request.buffer = request.pinned, None, None
+        if lease is not None:
+            lease.unfinished -= 1
+            self.leases.check(lease)
