@@ -13,6 +13,7 @@ from .acl_top import DataBuffer
 from .args import Failure, call
 from .borrowed import Borrowed, Borrowings
 from .compile import load_network
+from .contexts import Context
 from .device_model import Stream
 from .findings import call_site, counted
 from .free_shapes import FreeRuns
@@ -20,7 +21,7 @@ from .memory import Block
 from .model import Execute, Model, Network, sizes
 from .offline import Source, from_memory, from_path
 from .order import runs_after
-from .process import Context, Process
+from .process import Process
 from .tensors import Tensor
 from .waiting import wait_for_stream
 

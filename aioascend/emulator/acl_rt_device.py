@@ -6,8 +6,9 @@ from typing import Any
 
 from . import codes
 from .args import Failure, call
+from .contexts import Context
 from .device_model import Stream
-from .process import Context, Device, Process
+from .process import Device, Process
 from .waiting import wait_for_device, wait_for_stream
 
 _MEMORY_ATTRIBUTES = range(18)
