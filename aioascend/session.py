@@ -66,6 +66,9 @@ class Session(Uncopyable):
     the arrays are theirs and are copied when their turn comes. ``infer`` and ``run`` raise `Overloaded` past either;
     ``submit`` and ``map`` wait, and count for neither.
 
+    ``dry_run=True`` opens an `.om` on the emulator, which cannot run it: inputs, outputs and sizes are the file's,
+    nothing is computed, and the outputs are made up and say so (``outputs.synthetic``).
+
     A session may be made outside any loop, and used from several loops and threads. It is opened and closed by
     ``async with``, plain ``with``, or ``await session.open()`` and ``await session.aclose()``.
     """
@@ -83,10 +86,11 @@ class Session(Uncopyable):
         max_waiting: int = 1024,
         max_waiting_bytes: int = _WAITING_BYTES,
         warmup: int = 0,
+        dry_run: bool = False,
     ) -> None:
         self._model: Model | None = model  # until it is opened: bytes of it need not be kept
         self._devices = _device_names(devices)
-        self._options = ShapeOptions(shapes, examples, output_shapes)
+        self._options = ShapeOptions(shapes, examples, output_shapes, dry_run)
         self._instances = _count("instances", instances, 1)
         self._depth = _count("depth", depth, 1, _MOST_DEPTH)
         self._max_waiting = _count("max_waiting", max_waiting, 0)

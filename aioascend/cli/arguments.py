@@ -25,6 +25,7 @@ class ModelOptions(TypedDict):
     shapes: dict[str, Shape] | None
     examples: dict[str, Any] | None
     output_shapes: dict[str, Shape] | None
+    dry_run: bool
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:
@@ -73,6 +74,7 @@ def model_options(options: argparse.Namespace) -> ModelOptions:
         "shapes": _by_name(options.shape, "--shape"),
         "examples": _by_name(options.example, "--example"),
         "output_shapes": _by_name(options.output_shape, "--output-shape"),
+        "dry_run": getattr(options, "dry_run", False),
     }
 
 

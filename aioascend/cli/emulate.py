@@ -34,10 +34,12 @@ examples:
   aioascend emulate --strict --devices 2 -m my_package.serve --port 8000
   aioascend emulate --faults "acl.rt.malloc#3=207001,task.execute=507015" infer.py model.om
   aioascend emulate --profile card.toml bench.py model.om
+  aioascend emulate --dry-run infer.py model.om
 
 The program runs as `python SCRIPT` would run it. What it loads as an offline model (.om) is an .onnx file, under any
-name. What it never released, and what hardware forbids, is listed on stderr when it ends; with --strict such a program
-ends with exit code {FOUND_SOMETHING}, unless its own exit code tells of a failure already.
+name; with --dry-run it may be a real .om file. What it never released, and what hardware forbids, is listed on stderr
+when it ends; with --strict such a program ends with exit code {FOUND_SOMETHING}, unless its own exit code tells of a
+failure already.
 """
 
 
@@ -57,6 +59,11 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument("--profile", metavar="FILE", help="a TOML file of the times that the device takes")
     parser.add_argument(
         "--faults", metavar="FAULTS", help="what shall go wrong, as acl.rt.malloc#3=207001 (the third call)"
+    )
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="open real .om files as well: described as they are, nothing computed, outputs made up (0, 1, 2, ...)",
     )
     parser.add_argument(
         "-m", dest="module", action="store_true", help="SCRIPT is the name of a module, as of python -m"
@@ -93,6 +100,8 @@ def run(options: argparse.Namespace) -> None:
 def _emulator(options: argparse.Namespace) -> Emulator:
     # The places of what is left behind are always told: tracing costs a few microseconds a call.
     changes: dict[str, Any] = {"strict": True} if options.strict else {"trace": True}
+    if options.dry_run:
+        changes["dry_run"] = True
     if options.devices is not None:
         changes["devices"] = options.devices
     try:
@@ -130,6 +139,7 @@ def _for_children(options: argparse.Namespace) -> dict[str, str]:
     variables = {"PYTHONPATH": os.pathsep.join([str(_FOR_CHILDREN), *given, ours])}
     for name, value in (
         ("STRICT", "1" if options.strict else None),
+        ("DRY_RUN", "1" if options.dry_run else None),
         ("DEVICES", options.devices),
         ("PROFILE", options.profile and os.path.abspath(options.profile)),
         ("FAULTS", options.faults),

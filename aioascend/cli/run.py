@@ -23,6 +23,7 @@ _EXAMPLES = """\
 examples:
   aioascend run model.om --input x.npy --output-dir out
   aioascend run model.onnx --shape x:1,3,224,224 --input x.npy --output-dir out --device emulator:0
+  aioascend run model.om --dry-run --device emulator:0 --input x.npy
   aioascend run vad.onnx --input input=speech.npy --input state=state.npy --input sr=sr.npy
 
 Inputs without a name are taken in the model's order, after those with one. A file's dtype and shape must be those of
@@ -56,6 +57,11 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
         metavar="DIR",
         help="where to write one .npy file an output, named after it (made if missing; without it nothing is written)",
     )
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="open an .om on the emulator: inputs are checked, nothing is computed, outputs are made up",
+    )
     parser.set_defaults(command=run)
 
 
@@ -81,6 +87,8 @@ def run(options: argparse.Namespace) -> None:
             write_npy(directory / file_name, array)
             row.append(str(directory / file_name))
     print(table(heading, rows))
+    if outputs.synthetic:
+        print("\nnothing was computed: the outputs are made up (0, 1, 2, ... 99, 0, 1, ...)")
 
 
 def check_files(texts: Sequence[str]) -> None:

@@ -1,6 +1,7 @@
 """A second implementation of pyACL's ``acl`` module, for a machine without an NPU.
 
-Importing this package imports neither onnxruntime nor anything else of aioascend. All state lives in an `Emulator`.
+Importing this package does not import onnxruntime, and of aioascend only the reader of offline models. All state lives
+in an `Emulator`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from .ending import end_runs
 from .faults import Faults
 from .findings import Leak, Report, Violation
 from .model import session_options
-from .offline import from_bytes, from_path
+from .offline import from_bytes, from_path, write_offline
 from .process import Process
 from .profile import Profile
 from .shapes import CompileError
@@ -111,7 +112,7 @@ class Emulator:
             source = from_path(model) if isinstance(model, str) else from_bytes(model)
             return compile_model(source, self.config, shapes, examples, output_shapes, gears, running)
         except Failure as failure:
-            raise CompileError(failure.text) from None
+            raise CompileError(failure.text, code=failure.code) from None
         finally:
             for one in mine:
                 options.remove(one)
@@ -119,6 +120,20 @@ class Emulator:
     def end_runs(self, model_id: int) -> None:
         """Let the run of a model that is under way fail now (507011), and every later one: for whoever closes it."""
         end_runs(self._process, model_id)
+
+    def dry_run(self, model: str | bytes) -> bytes:
+        """An offline model for ``acl.mdl.load_from_mem`` that opens a real `.om` (path or bytes) for a dry run.
+
+        As if ``Config(dry_run=True)`` held for this model alone: it is described as its file says, nothing is computed,
+        and the outputs are made up. `CompileError` for what is no `.om`.
+        """
+        try:
+            source = from_path(model) if isinstance(model, str) else from_bytes(model)
+        except Failure as failure:
+            raise CompileError(failure.text, code=failure.code) from None
+        if not source.is_om:
+            raise CompileError(f"{source.where} is no real .om: the emulator computes it, there is nothing to make up")
+        return write_offline(source, {}, {}, dry_run=True)
 
     def shutdown(self, timeout: float = 3.0) -> None:
         """End every thread at once, ONNX Runtime's runs included, and let every waiting host thread go. Idempotent."""

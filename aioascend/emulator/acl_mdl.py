@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import logging
 from functools import partial
 from time import perf_counter
 
@@ -15,15 +16,18 @@ from .borrowed import Borrowed, Borrowings
 from .compile import load_network
 from .contexts import Context
 from .device_model import Stream
+from .dry import DryNetwork
 from .findings import call_site, counted
 from .free_shapes import FreeRuns
 from .memory import Block
-from .model import Execute, Model, Network, sizes
+from .model import Computation, Execute, Model
 from .offline import Source, from_memory, from_path
 from .order import runs_after
 from .process import Process
 from .tensors import Tensor
 from .waiting import wait_for_stream
+
+logger = logging.getLogger("aioascend.emulator")
 
 _EMPTY = bytearray(64)
 
@@ -36,6 +40,7 @@ class ModelCalls:
         self._process = process
         self._datasets = datasets
         self._ids = itertools.count(1)
+        self._dry: set[str] = set()
         self._profile = process.config.profile
 
     # -- loading ------------------------------------------------------------------------------------------------
@@ -89,7 +94,7 @@ class ModelCalls:
         network = self.network(source)
         if self._profile is not None:
             process.spend(self._profile.load(network.weight_size) - (perf_counter() - start), "acl.mdl.load")
-        wanted_work, wanted_weight = sizes(network)
+        wanted_work, wanted_weight = network.device_bytes()
         borrowed: list[Borrowed] = []
         blocks = []
         memory = context.device.memory
@@ -101,7 +106,7 @@ class ModelCalls:
                 if address:
                     block = self._borrowed(address, given, wanted, what)
                     borrowed.append(Borrowed(block, address + block.delta, wanted, what))
-                else:
+                elif wanted:
                     blocks.append(memory.allocate(wanted, internal=True))
         except Failure:
             for block in blocks:
@@ -127,7 +132,7 @@ class ModelCalls:
             raise Failure(codes.GE_MODEL_ADDR_INVALID, f"the {what} memory at {address:#x} is not device memory")
         return block
 
-    def network(self, source: Source) -> Network:
+    def network(self, source: Source) -> Computation:
         """Load the computation; shutdown ends the example runs that this may take."""
         running = self._process.run_options
         mine: list[object] = []
@@ -137,10 +142,14 @@ class ModelCalls:
             running.append(options)
 
         try:
-            return load_network(source, self._process.config, note)
+            network = load_network(source, self._process.config, note)
         finally:
             for options in mine:
                 running.remove(options)
+        if isinstance(network, DryNetwork) and source.where not in self._dry:
+            self._dry.add(source.where)
+            logger.warning("%s: a dry run; nothing is computed, the outputs are made up: 0, 1, 2, ...", source.where)
+        return network
 
     @call("s", failed=(0, 0))
     def query_size(self, path: str) -> tuple[int, int, int]:
@@ -153,7 +162,7 @@ class ModelCalls:
         return self._query(self._memory(address, size))
 
     def _query(self, source: Source) -> tuple[int, int, int]:
-        return (*sizes(self.network(source)), codes.SUCCESS)
+        return (*self.network(source).device_bytes(), codes.SUCCESS)
 
     @call("I")
     def unload(self, model: int) -> int:

@@ -147,15 +147,13 @@ class DescriptionCalls:
 
     @call("kk", bare=-1)
     def get_input_format(self, description: int, index: int) -> int:
-        """Layout of an input: ND, as an .onnx says nothing more."""
-        self._input(description, index)
-        return codes.FORMAT_ND
+        """Layout of an input: ND, as an .onnx says nothing more; what the file says in a dry run."""
+        return self._input(description, index).format
 
     @call("kk", bare=-1)
     def get_output_format(self, description: int, index: int) -> int:
         """Layout of an output."""
-        self._output(description, index)
-        return codes.FORMAT_ND
+        return self._output(description, index).format
 
     @call("kk", bare=-1)
     def get_input_data_type(self, description: int, index: int) -> int:
@@ -185,7 +183,10 @@ class DescriptionCalls:
     @call("kk", failed=({},))
     def get_input_dims_v2(self, description: int, index: int) -> tuple[dict[str, Any], int]:
         """The same; differs for static AIPP only."""
-        return self.get_input_dims(description, index)
+        tensor = self._input(description, index)
+        if tensor.given is None:
+            return self.get_input_dims(description, index)
+        return self._dims(description, "input", index, tensor, tensor.given), codes.SUCCESS
 
     @call("kk", failed=({},))
     def get_output_dims(self, description: int, index: int) -> tuple[dict[str, Any], int]:

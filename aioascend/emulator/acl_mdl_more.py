@@ -14,6 +14,7 @@ from .waiting import look_ahead_at_stream, wait_for_stream
 
 _LOAD_TYPE, _PATH, _ADDRESS, _SIZE, _WEIGHT, _WEIGHT_SIZE, _WORK, _WORK_SIZE = range(1, 9)
 _ATTRIBUTES = range(32)
+_DYNAMIC, _SETTINGS = 2, 3
 _FILE, _FILE_WITH_MEM, _MEM, _MEM_WITH_MEM = range(1, 5)
 
 
@@ -223,8 +224,7 @@ class MoreModelCalls:
     @call("Ikkk")
     def set_input_aipp(self, model: int, dataset: int, index: int, aipp: int) -> int:
         """Prepare an input so; no model of the emulator can."""
-        self._process.model(model)
-        raise Failure(codes.GE_AIPP_NOT_EXIST, f"model {model} prepares no pictures")
+        raise self._no_pictures(model)
 
     @call("k", failed=(0,))
     def get_aipp_data_size(self, batch: int) -> tuple[int, int]:
@@ -255,12 +255,20 @@ class MoreModelCalls:
 
     @call("Ik", failed=(0, 0))
     def get_aipp_type(self, model: int, index: int) -> tuple[int, int, int]:
-        """How pictures are prepared for an input: not at all."""
-        self._process.model(model)
-        return 0, 0xFFFFFFFF, codes.SUCCESS
+        """How pictures are prepared for an input: not at all, or in a dry run what the file says."""
+        inputs = self._process.model(model).network.signature.inputs
+        if index >= len(inputs):
+            raise Failure(codes.INVALID_PARAM, f"input {index} of {len(inputs)}")
+        kind = inputs[index].aipp
+        settings = [place for place, tensor in enumerate(inputs) if tensor.aipp == _SETTINGS]
+        return kind, settings[0] if kind == _DYNAMIC and settings else 0xFFFFFFFF, codes.SUCCESS
 
     @call("Ik", failed=(None,))
     def get_first_aipp_info(self, model: int, index: int) -> tuple[None, int]:
         """Settings of static preparation, which no model has here."""
-        self._process.model(model)
-        raise Failure(codes.GE_AIPP_NOT_EXIST, f"model {model} prepares no pictures")
+        raise self._no_pictures(model)
+
+    def _no_pictures(self, model: int) -> Failure:
+        if any(tensor.aipp for tensor in self._process.model(model).network.signature.inputs):
+            return Failure(codes.API_NOT_SUPPORT, "a dry run does not know the settings of AIPP")
+        return Failure(codes.GE_AIPP_NOT_EXIST, f"model {model} prepares no pictures")

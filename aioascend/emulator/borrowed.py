@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from .memory import Block
 
 if TYPE_CHECKING:
-    from .model import Network
+    from .model import Computation
 
 _END = 32
 _SCRIBBLE = b"\xa5" * _END
@@ -52,7 +52,7 @@ class Borrowings:
 
     __slots__ = ("_all", "_mark", "work")
 
-    def __init__(self, network: Network, borrowed: Sequence[Borrowed]) -> None:
+    def __init__(self, network: Computation, borrowed: Sequence[Borrowed]) -> None:
         self._all = tuple(borrowed)
         self.work = tuple(one for one in borrowed if one.what == "work")
         self._mark = b""

@@ -11,9 +11,10 @@ import numpy
 from . import codes, offline, onnx_wire
 from .args import Failure
 from .config import Config
+from .dry import open_dry
 from .examples import checked_examples, example_runs
 from .gears import METADATA_KEY, Gear, Gears, Plan, Signature, free_signature, named_shapes, plan
-from .model import Network, check_tensors, first_lines, open_session, output_tensors
+from .model import Computation, Network, check_tensors, first_lines, open_session, output_tensors
 from .offline import Source
 from .shapes import CompileError, Shapes, fixed_inputs, quoted
 from .tensors import BY_ONNX, Tensor, from_ort_type
@@ -29,7 +30,7 @@ def compile_model(
     running: Callable[[Any], None],
 ) -> bytes:
     """The offline model of `source`. `running` is told every ``RunOptions`` used, so that a run can be ended."""
-    if source.inputs is not None:
+    if source.inputs is not None or source.is_om:
         raise CompileError(f"{source.where} is compiled already")
     graph = read_graph(source)
     try:
@@ -204,11 +205,13 @@ def final_outputs(
     return output_tensors(session, shapes)
 
 
-def load_network(source: Source, config: Config, running: Callable[[Any], None]) -> Network:
+def load_network(source: Source, config: Config, running: Callable[[Any], None]) -> Computation:
     """Load an offline model or an .onnx; `Failure` with a loading code and a readable text when it cannot be.
 
     An .onnx is static, or says its gears in its metadata or in a file beside it (``model.onnx.gears.json``).
     """
+    if source.is_om:
+        return open_dry(source, config)
     graph = read_graph(source)
     check_tensors(graph.inputs, "inputs")
     size = len(source.data)

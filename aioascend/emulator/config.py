@@ -25,6 +25,10 @@ def parse_size(text: str) -> int:
         raise ValueError(f"a size such as 512M or 8G was wanted, {text!r} was given") from None
 
 
+def _switch(text: str) -> bool:
+    return text not in ("0", "no", "false")
+
+
 # streams and events by chip, the longest beginning of its name counts
 _LIMITS = {
     "Ascend310": (1024, 1023),
@@ -71,6 +75,8 @@ class Config:
     profile: Profile | None = None
     strict: bool = False
     trace: bool = False
+    # open real offline models (.om), with outputs that are made up
+    dry_run: bool = False
 
     def __post_init__(self) -> None:
         for name, least in (
@@ -109,7 +115,7 @@ class Config:
     @classmethod
     def from_env(cls, **changes: Any) -> Config:
         """Defaults from ``AIOASCEND_EMULATOR_DEVICES``, ``_MEMORY`` (bytes, ``512M``, ``8G``), ``_THREADS``, ``_SOC``,
-        ``_CANN``, ``_STRICT`` and ``_PROFILE`` (a TOML file).
+        ``_CANN``, ``_STRICT``, ``_DRY_RUN`` and ``_PROFILE`` (a TOML file).
         """
         values: dict[str, Any] = {}
         for field, variable, convert in (
@@ -118,7 +124,8 @@ class Config:
             ("intra_op_threads", "THREADS", int),
             ("soc_name", "SOC", str),
             ("cann", "CANN", str),
-            ("strict", "STRICT", lambda text: text not in ("0", "no", "false")),
+            ("strict", "STRICT", _switch),
+            ("dry_run", "DRY_RUN", _switch),
             ("profile", "PROFILE", Profile.from_file),
         ):
             text = os.environ.get(f"AIOASCEND_EMULATOR_{variable}")

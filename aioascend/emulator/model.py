@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
@@ -84,19 +85,49 @@ def first_lines(error: BaseException) -> str:
     return text if len(text) <= 1500 else text[:1500] + " ..."
 
 
-class Network:
+class Computation(ABC):
     """A model that is loaded and can run.
 
-    A run is described by the host-visible addresses of its inputs and outputs; the bindings for them are cached, as
-    programs use the same few buffers again and again.
+    A run is described by the host-visible addresses of its inputs and outputs.
+    """
+
+    def __init__(self, name: str, signature: Signature, weight: int) -> None:
+        self.name = name
+        self.signature = signature
+        self.weight_size = weight
+
+    @abstractmethod
+    def device_bytes(self) -> tuple[int, int]:
+        """(work, weight) bytes of device memory."""
+
+    @abstractmethod
+    def run(self, addresses: tuple[int, ...]) -> str | None:
+        """Run on these addresses (inputs, then outputs); the reason when it fails."""
+
+    @abstractmethod
+    def run_free(self, inputs: Sequence[Tensor], addresses: Sequence[int]) -> list[Any] | str:
+        """Run with these input shapes; the outputs as ORT values, or the reason when it fails."""
+
+    @abstractmethod
+    def terminate(self) -> None:
+        """Make a run in progress, and every later one, fail at once."""
+
+    @property
+    @abstractmethod
+    def terminated(self) -> bool:
+        """Whether it was."""
+
+
+class Network(Computation):
+    """A model that ONNX Runtime computes.
+
+    The bindings of addresses are cached, as programs use the same few buffers again and again.
     """
 
     def __init__(self, session: Any, signature: Signature, weight: int, name: str) -> None:
-        self.name = name
+        super().__init__(name, signature, weight)
         self.session = session
         self._run, self._native = _native_run(session)
-        self.signature = signature
-        self.weight_size = weight
         # ORT leaves an output alone that is an input under the same name
         names = [tensor.name for tensor in signature.inputs]
         self._passed = [
@@ -106,6 +137,11 @@ class Network:
         ]
         self.options = onnxruntime().RunOptions()
         self._bindings: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
+
+    def device_bytes(self) -> tuple[int, int]:
+        """An estimate, steady for one model: room for the tensors, and the file."""
+        tensors = sum(tensor.nbytes for tensor in (*self.signature.inputs, *self.signature.outputs))
+        return -(-(2 * tensors + 4096) // 512) * 512, -(-self.weight_size // 512) * 512
 
     def run(self, addresses: tuple[int, ...]) -> str | None:
         """Run on these addresses (inputs, then outputs); the reason when it fails."""
@@ -161,6 +197,11 @@ class Network:
         """Make a run in progress end at once."""
         self.options.terminate = True
 
+    @property
+    def terminated(self) -> bool:
+        """Whether it was."""
+        return bool(self.options.terminate)
+
 
 def _native_run(session: Any) -> tuple[Any, bool]:
     """The function that runs a binding, and whether it takes the native binding.
@@ -170,12 +211,6 @@ def _native_run(session: Any) -> tuple[Any, bool]:
     """
     run = getattr(getattr(session, "_sess", None), "run_with_iobinding", None)
     return (session.run_with_iobinding, False) if run is None else (run, True)
-
-
-def sizes(network: Network) -> tuple[int, int]:
-    """(work, weight) bytes of device memory; an estimate, steady for one model: room for the tensors, and the file."""
-    tensors = sum(tensor.nbytes for tensor in (*network.signature.inputs, *network.signature.outputs))
-    return -(-(2 * tensors + 4096) // 512) * 512, -(-network.weight_size // 512) * 512
 
 
 def output_tensors(session: Any, shapes: dict[str, tuple[int, ...]]) -> tuple[Tensor, ...]:
@@ -203,11 +238,13 @@ class Model(ComputeUnit):
 
     __slots__ = ("blocks", "borrowed", "context", "gear", "id", "network", "queued", "stream")
 
-    def __init__(self, number: int, context: Any, network: Network, blocks: list[Block], borrowed: Borrowings) -> None:
+    def __init__(
+        self, number: int, context: Any, network: Computation, blocks: list[Block], borrowed: Borrowings
+    ) -> None:
         super().__init__()
         self.id = number
         self.context = context
-        self.network: Network | None = network
+        self.network: Computation | None = network
         self.blocks = blocks
         self.borrowed = borrowed
         self.queued = 0
@@ -245,7 +282,7 @@ class Execute(Work):
     def duration(self, last: ComputeUnit | None) -> float:
         """The model's time by the profile, more if the core did something else before."""
         profile, network = self.profile, self.model.network
-        if profile is None or network is None or network.options.terminate:
+        if profile is None or network is None or network.terminated:
             return 0.0
         switched = last is not None and last is not self.model
         return profile.run(network.name) + (profile.switch if switched else 0.0)
@@ -262,7 +299,7 @@ class Execute(Work):
             return Fault(codes.AICORE_EXCEPTION, f"model {self.model.id}: {damage}", "weights-overwritten")
         return self.compute(network)
 
-    def compute(self, network: Network) -> Fault | None:
+    def compute(self, network: Computation) -> Fault | None:
         """Run on the addresses."""
         reason = network.run(self.addresses)
         if reason is None:

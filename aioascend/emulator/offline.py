@@ -29,7 +29,8 @@ class Source:
     """The bytes of an .onnx file and what is known about it.
 
     `path` is None when it came from memory. `inputs` and `outputs` are the fixed shapes of an offline model, None for
-    a plain .onnx.
+    a plain .onnx. `is_om`: it is a real offline model, compiled for an NPU, of which the emulator makes a dry run if
+    `dry_run` or its `Config` says so.
     """
 
     data: memoryview
@@ -38,6 +39,8 @@ class Source:
     outputs: dict[str, tuple[int, ...]] | None = None
     gears: dict[str, Any] | None = None
     keep: list[Any] = field(default_factory=list)
+    is_om: bool = False
+    dry_run: bool = False
 
     @property
     def where(self) -> str:
@@ -78,10 +81,8 @@ def from_bytes(data: bytes) -> Source:
 def _opened(source: Source) -> Source:
     data = source.data
     if bytes(data[:4]) == OM_MAGIC:
-        raise Failure(
-            codes.PARSE_MODEL,
-            f"{source.where} is an .om file, compiled for an NPU; the emulator runs the .onnx it was made from",
-        )
+        source.is_om = True
+        return source
     if bytes(data[: len(MAGIC)]) != MAGIC:
         return source
     at = len(MAGIC)
@@ -94,18 +95,19 @@ def _opened(source: Source) -> Source:
         inputs = {str(name): tuple(int(size) for size in shape) for name, shape in header["inputs"].items()}
         outputs = {str(name): tuple(int(size) for size in shape) for name, shape in header["outputs"].items()}
         path, size, stamp = header["path"], int(header["size"]), header["mtime_ns"]
-        gears = header.get("gears")
+        gears, dry_run = header.get("gears"), bool(header.get("dry_run"))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Failure(codes.MODEL_MISSING_ATTR, f"{source.where} is a damaged offline model: {error!r}") from None
     if path is None:
         if len(data) - at - length != size:
             raise Failure(codes.MODEL_SIZE_INVALID, f"{source.where} is a truncated offline model")
-        return Source(data[at + length :], None, inputs, outputs, gears, [source])
+        body = data[at + length :]
+        return Source(body, None, inputs, outputs, gears, [source], bytes(body[:4]) == OM_MAGIC, dry_run)
     model = from_path(str(path))
     status = os.stat(path)
     if status.st_size != size or status.st_mtime_ns != stamp:
         raise Failure(codes.READ_MODEL_FAILURE, f"{path!r} has changed since it was compiled")
-    return Source(model.data, model.path, inputs, outputs, gears, [model])
+    return Source(model.data, model.path, inputs, outputs, gears, [model], model.is_om, dry_run)
 
 
 def write_offline(
@@ -113,6 +115,7 @@ def write_offline(
     inputs: dict[str, tuple[int, ...]],
     outputs: dict[str, tuple[int, ...]],
     gears: dict[str, Any] | None = None,
+    dry_run: bool = False,
 ) -> bytes:
     """The bytes of the offline model."""
     stamp = os.stat(source.path).st_mtime_ns if source.path is not None else None
@@ -124,6 +127,7 @@ def write_offline(
             "inputs": inputs,
             "outputs": outputs,
             "gears": gears,
+            "dry_run": dry_run,
         }
     ).encode()
     head = MAGIC + len(header).to_bytes(8, "little") + header

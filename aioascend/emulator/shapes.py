@@ -11,11 +11,16 @@ Shapes = Mapping[str, Sequence[int]]
 
 
 class CompileError(Exception):
-    """The model cannot be compiled as asked. `names` are the inputs or outputs concerned."""
+    """The model cannot be compiled as asked.
 
-    def __init__(self, message: str, names: Sequence[str] = ()) -> None:
+    `names` are the inputs or outputs concerned; `code` is the one with which a load of the file fails, 0 where it is
+    the asking that is wrong.
+    """
+
+    def __init__(self, message: str, names: Sequence[str] = (), code: int = 0) -> None:
         super().__init__(message)
         self.names = tuple(names)
+        self.code = code
 
 
 def quoted(names: Sequence[str]) -> str:

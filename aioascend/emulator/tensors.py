@@ -46,16 +46,23 @@ BY_ACL = {one.acl: one for one in _TYPES}
 class Tensor:
     """A model's input or output.
 
-    `nbytes` is its size in memory: C order, no padding, 0 with an open axis (-1).
+    `nbytes` is its size in memory: C order, no padding, 0 with an open axis (-1), unless a model file says a `size` of
+    its own. `format` is ACL's layout (ND), `given` the shape of `get_input_dims_v2` where that is another, `aipp` ACL's
+    number of how pictures are prepared.
     """
 
     name: str
     type: ElementType
     shape: tuple[int, ...]
+    format: int = 2
+    size: int = -1
+    given: tuple[int, ...] | None = None
+    aipp: int = 0
     nbytes: int = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "nbytes", 0 if -1 in self.shape else (prod(self.shape) * self.type.bits + 7) // 8)
+        nbytes = 0 if min(self.shape, default=0) < 0 else (prod(self.shape) * self.type.bits + 7) // 8
+        object.__setattr__(self, "nbytes", nbytes if self.size < 0 else self.size)
 
 
 def from_ort_type(text: str) -> ElementType | None:

@@ -21,12 +21,20 @@ class Outputs(Sequence[Array]):
     output by its name; `dict(outputs.items())` gives all of them.
     """
 
-    __slots__ = ("_arrays", "_index", "_specs")
+    __slots__ = ("_arrays", "_index", "_specs", "_synthetic")
 
-    def __init__(self, arrays: Sequence[Array], specs: tuple[TensorSpec, ...], index: dict[str, int]) -> None:
+    def __init__(
+        self, arrays: Sequence[Array], specs: tuple[TensorSpec, ...], index: dict[str, int], synthetic: bool = False
+    ) -> None:
         self._arrays = tuple(arrays)
         self._specs = specs
         self._index = index
+        self._synthetic = synthetic
+
+    @property
+    def synthetic(self) -> bool:
+        """Whether nothing was computed: a dry run's outputs are made up, 0, 1, 2, ... 99, 0, 1, ..."""
+        return self._synthetic
 
     @overload
     def __getitem__(self, key: int | str) -> Array: ...
@@ -58,4 +66,5 @@ class Outputs(Sequence[Array]):
         return zip(self.keys(), self._arrays, strict=True)
 
     def __repr__(self) -> str:
-        return f"<Outputs {', '.join(map(str, self._specs))}>"
+        made_up = " (synthetic: a dry run computes nothing)" if self._synthetic else ""
+        return f"<Outputs {', '.join(map(str, self._specs))}{made_up}>"

@@ -40,6 +40,8 @@ class Signature:
     outputs: tuple[TensorSpec, ...]
     input_nbytes: tuple[int, ...]
     output_nbytes: tuple[int, ...]
+    synthetic: bool = False
+    """Whether the outputs are made up, in a dry run on the emulator."""
 
     def input_index(self) -> dict[str, int]:
         """Index of every input by name."""

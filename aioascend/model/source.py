@@ -5,22 +5,33 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from ..driver.codes import describe
 from ..errors import InvalidInput, ModelLoadError
 
 __all__ = ["ModelSource", "open_source"]
 
 _OM_MAGIC = b"IMOD"
+# What the driver would answer (pyACL reference §15).
+_PATH_INVALID, _SIZE_INVALID = 145002, 145006
 
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A model to load: its display name, and either a path or the bytes themselves."""
+    """A model to load: its display name, and a path or the bytes themselves.
+
+    Where both are there, the bytes are what is loaded: what the emulator made of the file.
+    """
 
     name: str
     path: str | None
     data: bytes | bytearray | memoryview | None
     is_om: bool
     stamp: tuple[int, int] | None = None  # size and time of the file's last change
+
+    @property
+    def where(self) -> str:
+        """How load errors call it."""
+        return self.path or self.name
 
     def check_unchanged(self) -> None:
         """Raise `ModelLoadError` if the file is not the one that was looked at first."""
@@ -30,7 +41,8 @@ class ModelSource:
         if now != self.stamp:
             raise ModelLoadError(
                 f"the file {self.path} has changed since the session was opened ({self.stamp[0]} bytes then, {now[0]} "
-                "now, or another time of change), so that the model cannot be loaded again: open a new session"
+                "now, or another time of change), so that the model cannot be loaded again: open a new session",
+                path=self.path,
             )
 
 
@@ -38,7 +50,7 @@ def _stamp(path: str) -> tuple[int, int]:
     try:
         found = os.stat(path)
     except OSError as error:
-        raise ModelLoadError(f"cannot read the model {path} again: {error.strerror or error}") from None
+        raise _refused(f"cannot read the model {path} again: {error.strerror or error}", path, _PATH_INVALID) from None
     return found.st_size, found.st_mtime_ns
 
 
@@ -46,7 +58,7 @@ def open_source(model: str | os.PathLike[str] | bytes | bytearray | memoryview) 
     """Look at a model's first bytes; raises `ModelLoadError` for a file that is missing, empty or unreadable."""
     if isinstance(model, (bytes, bytearray, memoryview)):
         if not len(model):
-            raise ModelLoadError("the model's bytes are empty; wanted an .om or .onnx model")
+            raise _refused("the model's bytes are empty; wanted an .om or .onnx model", None, _SIZE_INVALID)
         view = memoryview(model)
         if not view.contiguous:
             raise InvalidInput("model: wanted contiguous bytes, given a memoryview with steps")
@@ -62,10 +74,15 @@ def open_source(model: str | os.PathLike[str] | bytes | bytearray | memoryview) 
         with open(path, "rb") as file:
             magic = file.read(len(_OM_MAGIC))
     except OSError as error:
-        raise ModelLoadError(f"cannot read the model {path}: {error.strerror or error}") from None
+        raise _refused(f"cannot read the model {path}: {error.strerror or error}", path, _PATH_INVALID) from None
     except ValueError as error:
-        raise ModelLoadError(f"cannot read the model {path!r}: {error}") from None
+        raise _refused(f"cannot read the model {path!r}: {error}", path, _PATH_INVALID) from None
     if not magic:
-        raise ModelLoadError(f"the model {path} is empty; wanted an .om or .onnx model")
+        raise _refused(f"the model {path} is empty; wanted an .om or .onnx model", path, _SIZE_INVALID)
     path = os.path.abspath(path)
     return ModelSource(os.path.basename(path), path, None, magic == _OM_MAGIC, _stamp(path))
+
+
+def _refused(text: str, path: str | None, code: int) -> ModelLoadError:
+    name = describe(code).name
+    return ModelLoadError(f"{text} ({code} {name})", path=path, code=code, name=name)

@@ -91,8 +91,8 @@ def _interesting(name: bytes) -> bool:
     return name in _OF_INPUTS or name == _OUTPUT_DIMS or about_gears(name)
 
 
-def read_definition(message: Message, dynamic_shape: bool, notes: list[str]) -> Definition:
-    """Decode a MODEL_DEF."""
+def read_definition(message: Message, dynamic_shape: bool, graphs: bool, notes: list[str]) -> Definition:
+    """Decode a MODEL_DEF; without `graphs` its attributes only."""
     name = custom_version = ""
     version = 0
     for number, kind, start, end in message.fields():
@@ -107,7 +107,7 @@ def read_definition(message: Message, dynamic_shape: bool, notes: list[str]) -> 
     types: dict[bytes, int] = {}
     main = _Main()
     graph_names = []
-    for index, graph in enumerate(message.messages(7)):
+    for index, graph in enumerate(message.messages(7) if graphs else ()):
         graph_names.append(_graph(graph, types, main if index == 0 else None, names, dynamic_shape, notes))
     outputs = main.outputs or []
     named = output_names(shown.get("attr_model_out_nodes_name"), main.sources, main.indices, len(outputs))

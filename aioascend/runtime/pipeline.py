@@ -294,7 +294,7 @@ class Pipeline(Tenant):
 
     def _succeed(self, request: Request, arrays: list[Array]) -> None:
         self.counters.completed += 1
-        request.outputs = Outputs(arrays, self.signature.outputs, self._output_index)
+        request.outputs = Outputs(arrays, self.signature.outputs, self._output_index, self.signature.synthetic)
         self._end(request)
 
     def _give_up(self, request: Request) -> None:

@@ -65,7 +65,8 @@ class StubDriver:
 
     Every task is done when it is submitted; copies copy, a run zeroes the outputs of the one model there is, whose
     `inputs` and `outputs` are ``(name, dtype, shape)``. All memory is host memory. As on hardware every call needs a
-    context of the calling thread (107002 without) and arguments are positional. Not for numbers: the emulator is.
+    context of the calling thread (107002 without) and arguments are positional. `soc_name` is the chip it says it is.
+    Not for numbers: the emulator is.
 
     Example, every failure that opening, running and closing a session can meet::
 
@@ -89,13 +90,14 @@ class StubDriver:
         outputs: Sequence[tuple[str, Any, Sequence[int]]] = (("y", "float32", (4,)),),
         devices: int = 1,
         memory: int = 1 << 30,
+        soc_name: str = "Stub",
         ex_events: bool = True,
     ) -> None:
         self._lock = threading.RLock()
         self._faults: list[_Fault] = []
         self._live: dict[tuple[str, int], int] = {}
         self._devices: Counter[int] = Counter()
-        self._calls = StubCalls(_tensors(inputs), _tensors(outputs), devices, memory)
+        self._calls = StubCalls(_tensors(inputs), _tensors(outputs), devices, memory, soc_name)
         self.counts: Counter[str] = Counter()
         self.log: deque[Call] = deque(maxlen=_LOG)
         self.total = 0

@@ -65,11 +65,14 @@ class _Report:
 class StubCalls:
     """State and functions. A method runs under the stub's lock; a parameter is a positional argument of pyACL's."""
 
-    def __init__(self, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...], devices: int, memory: int) -> None:
+    def __init__(
+        self, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...], devices: int, memory: int, soc_name: str
+    ) -> None:
         self.inputs = inputs
         self.outputs = outputs
         self.devices = devices
         self.memory = memory
+        self.soc_name = soc_name
         self.initialised = False
         self._used = 0
         self._handles = itertools.count(0x5700_0000_0000, 0x40)
@@ -112,7 +115,7 @@ class StubCalls:
 
     @stands_for("get_soc_name", "value", failed=None, context=False)
     def get_soc_name(self) -> str:
-        return "Stub"
+        return self.soc_name
 
     @stands_for("get_recent_err_msg", "value", failed=None, context=False, init=False)
     def get_recent_err_msg(self) -> str | None:

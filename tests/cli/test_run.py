@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.om import writer
+
 from .conftest import Result
 from .models import double, lookup, sum_and_product
 
@@ -241,3 +243,17 @@ def test_bfloat16_goes_through_files(aioascend_command: Command, tmp_path: Path)
 
     assert result.code == 0, result.err
     assert np.load(tmp_path / "y.npy").tobytes() == np.load(tmp_path / "x.npy").tobytes()
+
+
+def test_a_dry_run_says_that_nothing_was_computed(aioascend_command: Command, tmp_path: Path) -> None:
+    (tmp_path / "model.om").write_bytes(writer.simple())
+    np.save(tmp_path / "x.npy", np.zeros((1, 3, 4, 4), np.float32))
+    arguments = (tmp_path / "model.om", "--device", "emulator:0", "--input", tmp_path / "x.npy")
+
+    result = aioascend_command("run", *arguments, "--dry-run", "-o", tmp_path / "out")
+
+    assert result.code == 0, result.err
+    assert result.out.splitlines()[-1].startswith("nothing was computed: the outputs are made up")
+    assert "a dry run; nothing is computed" in result.err
+    assert np.load(next((tmp_path / "out").iterdir())).tolist() == [[0, 1, 2, 3, 4]]
+    assert "--dry-run" in aioascend_command("run", *arguments).message

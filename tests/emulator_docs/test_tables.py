@@ -69,7 +69,7 @@ def test_every_fault_of_the_table_is_understood() -> None:
 def test_the_variables_are_those_that_are_read() -> None:
     rows = re.findall(r"^\| `(AIOASCEND_EMULATOR_\w+)` \| (?:`(\w+)` )?\|", section("## Settings"), re.MULTILINE)
     source = Path(config.__file__).read_text()
-    read = set(re.findall(r'\("\w+", "([A-Z]+)", ', source)) | {"FAULTS"}
+    read = set(re.findall(r'\("\w+", "([A-Z_]+)", ', source)) | {"FAULTS"}
     assert {f"AIOASCEND_EMULATOR_{name}" for name in read} == {variable for variable, _ in rows}
     assert {field for _, field in rows if field} <= {field.name for field in fields(Config)}
 

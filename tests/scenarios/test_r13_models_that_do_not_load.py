@@ -15,6 +15,7 @@ import pytest
 import aioascend
 from aioascend.testing import stubbed
 from tests import kit
+from tests.om import writer
 
 ZEROS = np.zeros(4, np.float32)
 
@@ -51,11 +52,19 @@ async def test_each_bad_file_names_itself_and_leaves_everything_usable(tmp_path:
     [
         (b"", "bytes are empty"),
         (kit.unknown_operator(), "NoSuchOperator"),
-        (b"IMOD" + bytes(300), "give the .onnx it was made from"),
+        (writer.simple(), "give the .onnx it was made from"),
+        (writer.simple()[:700], "at byte 184: cut short"),
         (kit.nonzero(), "'where'"),
         (b"this is no model\n" * 10, "bytes"),
     ],
-    ids=["no bytes", "an unknown operator", "an offline model", "an output without a shape", "text"],
+    ids=[
+        "no bytes",
+        "an unknown operator",
+        "an offline model",
+        "half an offline model",
+        "an output without a shape",
+        "text",
+    ],
 )
 async def test_each_bad_model_in_memory_says_what_is_wrong(model: bytes, reason: str) -> None:
     with pytest.raises(aioascend.ModelLoadError, match=reason) as caught:
