@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 
+import numpy as np
+
 from .errors import SessionClosed, StaleLease
 from .model import Outputs
 from .runtime.leases import Lease
@@ -57,6 +59,7 @@ class PinnedRequest(Uncopyable):
     """A lease on pinned input memory, from ``async with session.request() as request``.
 
     The memory is handed to the next request when this one was left, its runs are over, and no array over it is alive.
+    When all of it is lent the request has ordinary memory, and its runs cost one copy more (`pinned` tells).
     """
 
     def __init__(self, pipeline: Pipeline) -> None:
@@ -71,6 +74,11 @@ class PinnedRequest(Uncopyable):
             raise StaleLease("use `async with session.request() as request:`, and the inputs inside the block only")
         return self._inputs
 
+    @property
+    def pinned(self) -> bool:
+        """Whether it has pinned memory, so that its runs copy nothing on the host."""
+        return self._lease is not None and self._lease.buffer is not None
+
     async def run(self, *, timeout: float | None = None, priority: int = 0) -> Outputs:
         """Run the model on what the inputs hold now; do not write into them until it returns.
 
@@ -83,7 +91,9 @@ class PinnedRequest(Uncopyable):
             raise StaleLease("run() outside its `async with session.request()` block: the memory was given back")
         self._pipeline.leases.check_present(lease)
         limit, urgency = limit_of(timeout), priority_of(priority)
-        request = Request([], patient=False, priority=urgency, timeout=limit, pinned=lease)
+        arrays = [] if self.pinned else [*self._inputs.values()]
+        request = Request(arrays, patient=False, priority=urgency, timeout=limit, lease=lease)
+        del arrays
         return await run_request(self._pipeline, request)
 
     async def __aenter__(self) -> PinnedRequest:
@@ -94,17 +104,23 @@ class PinnedRequest(Uncopyable):
         leases.ask(lease)
         try:
             await lease.granted.wait()
+            if lease.error is not None:
+                raise lease.error
+            self._inputs = PinnedInputs(self._lend(lease), self._pipeline, lease)
         except BaseException:
             leases.let_go(lease)
             raise
-        if lease.error is not None:
-            raise lease.error
+        return self
+
+    def _lend(self, lease: Lease) -> list[Array]:
+        if lease.ordinary:
+            return [np.zeros(spec.shape, spec.dtype) for spec in self._pipeline.signature.inputs]
         buffer = lease.buffer
         if buffer is None:
             raise SessionClosed("the session was closed meanwhile")
+        leases = self._pipeline.leases
         lease.arrays_alive = True
-        self._inputs = PinnedInputs(buffer.lend(lambda: leases.arrays_dropped(lease)), self._pipeline, lease)
-        return self
+        return buffer.lend(lambda: leases.arrays_dropped(lease))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -24,14 +24,21 @@ from .runtime.background import forget_frames, run_in_background, wait_for
 from .runtime.core import DeviceCore
 from .runtime.equipment import Recipe
 from .runtime.pipeline import Pipeline
-from .runtime.ports import current_port
 from .runtime.request import Request
 from .runtime.timing import TimingSource
 from .runtime.uncopyable import Uncopyable
 from .scheduling.health import HealthState
 from .telemetry.statistics import SessionStatistics
 from .ticket import Ticket
-from .waiting import limit_of, prepare_anyio, priority_of, run_request, run_request_blocking, until_taken
+from .waiting import (
+    hand_over,
+    limit_of,
+    prepare_anyio,
+    priority_of,
+    run_request,
+    run_request_blocking,
+    until_taken,
+)
 
 __all__ = ["Session"]
 
@@ -128,9 +135,9 @@ class Session(Uncopyable):
         reports.
         """
         pipeline = self._usable()
-        request = self._impatient(pipeline, inputs, timeout, priority)
+        box = [inputs]
         del inputs  # an exception that is kept must not keep the arrays
-        return await run_request(pipeline, request)
+        return await run_request(pipeline, self._request(pipeline, box, timeout=timeout, priority=priority))
 
     async def submit(self, inputs: Any, *, priority: int = 0) -> Ticket:
         """Queue a run and return, once `inputs` have been copied, a ticket to await the outputs with.
@@ -141,10 +148,10 @@ class Session(Uncopyable):
         except `Overloaded` and `DeadlineExceeded`.
         """
         pipeline = self._usable()
-        request = Request(self._checked(pipeline, inputs), patient=True, priority=priority_of(priority))
+        box = [inputs]
         del inputs
-        current_port()
-        pipeline.submit(request)
+        request = self._request(pipeline, box, patient=True, priority=priority)
+        hand_over(pipeline, request)
         try:
             await request.taken.wait()
         except BaseException:
@@ -169,7 +176,9 @@ class Session(Uncopyable):
         """Pinned memory to write the inputs into yourself, so that nothing is copied on the host.
 
         Used as ``async with session.request() as request``: fill ``request.inputs["name"][:]``, then
-        ``await request.run()``. Waits for a buffer when all are lent.
+        ``await request.run()``. There are ``depth * instances`` pinned buffers (at least 2). When all are lent, or
+        arrays over them are kept alive, the request gets ordinary memory instead, of which up to ``max_waiting_bytes``
+        are lent, and only past that does it wait for its turn: who idles in a request holds up nobody.
         """
         return PinnedRequest(self._usable())
 
@@ -180,9 +189,9 @@ class Session(Uncopyable):
         """
         _refuse_in_loop("infer_sync", "infer")
         pipeline = self._usable()
-        request = self._impatient(pipeline, inputs, timeout, priority)
+        box = [inputs]
         del inputs
-        return run_request_blocking(pipeline, request)
+        return run_request_blocking(pipeline, self._request(pipeline, box, timeout=timeout, priority=priority))
 
     # -- what it is -------------------------------------------------------------------------------------------------
 
@@ -420,7 +429,7 @@ class Session(Uncopyable):
         specs = pipeline.signature.inputs
         zeros = {spec.name: examples.get(spec.name, np.zeros(spec.shape, spec.dtype)) for spec in specs}
         for _ in range(self._warmup):
-            request = Request(self._checked(pipeline, zeros), patient=True)
+            request = self._request(pipeline, [zeros], patient=True)
             pipeline.submit(request)
             request.done.wait_blocking()
             request.result()
@@ -468,12 +477,23 @@ class Session(Uncopyable):
             )
         return SessionClosed(f"{self!r}: make a new one")
 
-    def _impatient(self, pipeline: Pipeline, inputs: Any, timeout: float | None, priority: int) -> Request:
+    def _request(
+        self,
+        pipeline: Pipeline,
+        inputs: list[Any],
+        *,
+        patient: bool = False,
+        timeout: float | None = None,
+        priority: int = 0,
+    ) -> Request:
+        """A checked request for what is in the list `inputs`, which it takes out: no frame of ours keeps it."""
         limit, urgency = limit_of(timeout), priority_of(priority)
-        return Request(self._checked(pipeline, inputs), patient=False, priority=urgency, timeout=limit)
-
-    def _checked(self, pipeline: Pipeline, inputs: Any) -> list[Any]:
-        return check_inputs(inputs, pipeline.signature.inputs, pipeline.input_index)
+        try:
+            arrays = check_inputs(inputs.pop(), pipeline.signature.inputs, pipeline.input_index)
+        except InvalidInput as error:
+            error.__context__ = None
+            raise error.with_traceback(None) from None
+        return Request(arrays, patient=patient, priority=urgency, timeout=limit)
 
 
 def _build(

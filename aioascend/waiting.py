@@ -15,7 +15,15 @@ from .runtime.pipeline import Pipeline
 from .runtime.ports import current_port
 from .runtime.request import Request, too_late
 
-__all__ = ["limit_of", "prepare_anyio", "priority_of", "run_request", "run_request_blocking", "until_taken"]
+__all__ = [
+    "hand_over",
+    "limit_of",
+    "prepare_anyio",
+    "priority_of",
+    "run_request",
+    "run_request_blocking",
+    "until_taken",
+]
 
 _PRIORITIES = 100
 """Classes of requests, not scores of single ones: choosing the next walks over those that are in use."""
@@ -23,8 +31,7 @@ _PRIORITIES = 100
 
 async def run_request(pipeline: Pipeline, request: Request) -> Outputs:
     """Submit a request and wait for its outcome; raises `DeadlineExceeded` when its time is up."""
-    current_port()  # before anything is queued: raises where no loop runs
-    _submit(pipeline, request)
+    hand_over(pipeline, request)
     waited = False
     try:
         await request.done.wait(request.deadline)
@@ -41,7 +48,7 @@ async def run_request(pipeline: Pipeline, request: Request) -> Outputs:
 
 def run_request_blocking(pipeline: Pipeline, request: Request) -> Outputs:
     """`run_request` for a plain thread."""
-    _submit(pipeline, request)
+    hand_over(pipeline, request, awaited=False)
     waited = False
     try:
         request.done.wait_blocking(request.timeout)
@@ -53,10 +60,17 @@ def run_request_blocking(pipeline: Pipeline, request: Request) -> Outputs:
     return _outcome(request)
 
 
-def _submit(pipeline: Pipeline, request: Request) -> None:
-    if request.timeout is not None and request.timeout <= 0:
-        raise too_late(request.timeout)
-    pipeline.submit(request)
+def hand_over(pipeline: Pipeline, request: Request, *, awaited: bool = True) -> None:
+    """Submit a request, on a running loop if it is to be awaited; what is raised keeps nothing of it alive."""
+    try:
+        if awaited:
+            current_port()  # before anything is queued: raises where no loop runs
+        if request.timeout is not None and request.timeout <= 0:
+            raise too_late(request.timeout)
+        pipeline.submit(request)
+    except BaseException:
+        request.claim()
+        raise
 
 
 def _outcome(request: Request) -> Outputs:

@@ -31,13 +31,14 @@ def _views(block: PinnedBlock, layout: Layout, specs: tuple[TensorSpec, ...]) ->
 
 
 class InputBuffer:
-    """One pinned block for all inputs of a request."""
+    """One pinned block for all inputs of a request; `lendings` counts those it was lent to."""
 
     def __init__(self, driver: Driver, layout: Layout, specs: tuple[TensorSpec, ...]) -> None:
         self.block = PinnedBlock(driver, layout.nbytes)
         self.generation = 0  # of the device's context, where that matters
         self._layout = layout
         self._specs = specs
+        self.lendings = 0
         self.views = _views(self.block, layout, specs)
 
     def lend(self, when_dropped: Callable[[], None]) -> list[Array]:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from ..errors import AclError, ExecutionFailed
+from ..errors import AclError, ExecutionFailed, StaleLease
 from ..memory.blocks import DeviceBlock
 from ..memory.layout import Layout, plan
 from ..model import LoadedModel
@@ -28,9 +28,9 @@ _SYNC_MS = 500  # how long the control thread waits for a stream without looking
 
 
 class Place:
-    """Device memory, datasets and events for one request on the device."""
+    """Device memory, datasets and events for one request on the device; `generation` counts the requests it served."""
 
-    def __init__(self, lane: Lane, core: DeviceCore, inputs: Layout, outputs: Layout, stack: ExitStack) -> None:
+    def __init__(self, core: DeviceCore, inputs: Layout, outputs: Layout, stack: ExitStack) -> None:
         driver, quietly = core.driver, core.quietly
         self.request: Request | None = None
         self.outlet: OutputBuffer | None = None
@@ -38,7 +38,7 @@ class Place:
         self.suspect = False  # a failure was seen that may be this run's or another's
         self.queued = False  # whether its run has been queued
         self.timing: PlaceEvents | None = None  # while a recording is on
-        self.finished: Then = lambda error: lane.finished(self, error)
+        self.generation = 0
         self.inputs = DeviceBlock(driver, inputs.nbytes)
         stack.callback(quietly, self.inputs.free)
         self.outputs = DeviceBlock(driver, outputs.nbytes)
@@ -85,7 +85,7 @@ class Lane:
         for _ in range(3):
             self._streams.append(driver.create_stream())
         self._h2d, self._compute, self._d2h = self._streams
-        self.places = [Place(self, core, inputs, outputs, stack) for _ in range(depth)]
+        self.places = [Place(core, inputs, outputs, stack) for _ in range(depth)]
         self._free.extend(self.places)
         core.attach(self._d2h)
         self._attached = True
@@ -166,7 +166,11 @@ class Lane:
         driver.memcpy_to_host(outlet.block.address, nbytes, place.outputs.address, nbytes, self._d2h)
         if timing is not None:
             timing.record(5, self._d2h)
-        self._core.arm(self._d2h, place.finished)
+        self._core.arm(self._d2h, self._completion(place))
+
+    def _completion(self, place: Place) -> Then:
+        generation = place.generation
+        return lambda error: self.finished(place, generation, error)
 
     def _renew_events(self, place: Place) -> None:
         # Old CANN: a plain event serves one dependency only (pyACL reference §7). The place was free, so that nothing
@@ -186,9 +190,9 @@ class Lane:
         confirmed and nothing launched, and then it goes to everybody it may belong to.
         """
         self._draining += 1
-        self._core.control(self._synchronize, place)
+        self._core.control(self._synchronize, place, place.generation)
 
-    def _synchronize(self, place: Place) -> None:
+    def _synchronize(self, place: Place, generation: int) -> None:
         failures = []
         for stream in (self._h2d, self._compute, self._d2h):
             try:
@@ -196,10 +200,10 @@ class Lane:
                     pass
             except Exception as error:
                 failures.append(self._driver.as_error(error, "acl.rt.synchronize_stream"))
-        self._core.post(self._synchronized, (place, failures))
+        self._core.post(self._synchronized, (place, generation, failures))
 
-    def _synchronized(self, result: tuple[Place, list[AclError]]) -> None:
-        place, failures = result
+    def _synchronized(self, result: tuple[Place, int, list[AclError]]) -> None:
+        place, generation, failures = result
         if self._retired:
             return
         self._draining -= 1
@@ -210,12 +214,17 @@ class Lane:
             blamed = [other for other in (*self._done, *self._running) if other.error is None]
             for other in blamed:
                 other.error = _shared(error, len(blamed))
-        self.finished(place, None)
+        self.finished(place, generation, None)
 
     # -- completion -------------------------------------------------------------------------------------------------
 
-    def finished(self, place: Place, error: AclError | None) -> None:
-        """The way of a place is over, or with an error may be; what it is worth is asked once a burst, in `confirm`."""
+    def finished(self, place: Place, generation: int, error: AclError | None) -> None:
+        """The way of a place is over, or with an error may be; what it is worth is asked once a burst, in `confirm`.
+
+        Raises `StaleLease` when the place serves another request by now, whose memory this says nothing about.
+        """
+        if generation != place.generation:
+            raise StaleLease(f"a completion of run {generation} of a place came in its run {place.generation}")
         if error is not None:
             if severity(error):
                 self._die(error, [one for one in (*self._done, *self._running) if one.queued])
@@ -334,6 +343,7 @@ class Lane:
         """A confirmed place is free again."""
         place.request = place.outlet = place.error = None
         place.suspect = place.queued = False
+        place.generation += 1
         self._free.append(place)
 
 

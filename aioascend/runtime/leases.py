@@ -1,8 +1,11 @@
 """Pinned input memory that callers write into themselves, so that nothing is copied on the host.
 
 A lease ends when its holder has let go of it, no request over it is unfinished, *and* no array over its memory is
-alive: a numpy array cannot be taken back, so a buffer that somebody still sees is never handed to the next caller. The
-pool is bounded and apart from the buffers of the copy stage: holders who take their time hold up other holders only.
+alive: a numpy array cannot be taken back, so a buffer that somebody still sees is never handed to the next caller.
+
+The pool is bounded and apart from the buffers of the copy stage, so that holders who take their time hold up nobody
+else; nor each other: when every pinned buffer is lent, the next holder gets ordinary memory, whose runs cost the copy
+that pinned memory spares. That is bounded too, in bytes, and only past that bound does a holder wait for its turn.
 """
 
 from __future__ import annotations
@@ -26,27 +29,50 @@ logger = logging.getLogger("aioascend.runtime")
 class Lease:
     """One holder's claim on a pinned input buffer, from the moment it asks."""
 
-    __slots__ = ("abandoned", "arrays_alive", "buffer", "error", "generation", "granted", "held", "unfinished")
+    __slots__ = (
+        "abandoned",
+        "arrays_alive",
+        "buffer",
+        "error",
+        "generation",
+        "granted",
+        "held",
+        "lending",
+        "ordinary",
+        "unfinished",
+    )
 
     def __init__(self) -> None:
         self.granted = Signal()
         self.error: AioascendError | None = None
         self.buffer: InputBuffer | None = None
         self.generation = 0  # of the device's context, when the buffer was made
+        self.lending = 0  # of the buffer, while it is this lease's
+        self.ordinary = False  # no buffer was free: the holder has memory of its own
         self.abandoned = False
         self.held = False
         self.arrays_alive = False
         self.unfinished = 0  # requests over this buffer that are queued or on the device
 
+    def covers(self, buffer: InputBuffer | None) -> bool:
+        """Whether the holder may still have a run made from `buffer`, or from memory of its own where it is None."""
+        if not self.held or buffer is not self.buffer:
+            return False
+        return buffer is None or buffer.lendings == self.lending
+
 
 class LeasePool:
     """The pinned buffers for callers of one session; its methods run on the device thread unless they say otherwise."""
 
-    def __init__(self, core: DeviceCore, layout: Layout, specs: tuple[TensorSpec, ...], limit: int) -> None:
+    def __init__(
+        self, core: DeviceCore, layout: Layout, specs: tuple[TensorSpec, ...], *, limit: int, ordinary_bytes: int
+    ) -> None:
         self._core = core
         self._layout = layout
         self._specs = specs
         self._room = self._limit = limit
+        self._nbytes = sum(spec.nbytes for spec in specs)
+        self._ordinary_bytes = ordinary_bytes
         self._free: list[InputBuffer] = []
         self._idle: list[InputBuffer] = []  # to be freed, since the context goes
         self._held = False
@@ -92,6 +118,10 @@ class LeasePool:
         elif self._room:
             self._room -= 1
             self._core.control(self._make, lease)
+        elif self._nbytes <= self._ordinary_bytes:
+            self._ordinary_bytes -= self._nbytes
+            lease.ordinary = lease.held = True
+            lease.granted.set(self._core.touch)
         else:
             self._queue.append(lease)
 
@@ -109,11 +139,7 @@ class LeasePool:
                 self._room += 1
                 lease.error = error
                 lease.granted.set(self._core.touch)
-                while self._queue:  # one of those who wait may have more luck, or is told too
-                    waiting = self._queue.popleft()
-                    if not waiting.abandoned:
-                        self._ask(waiting)
-                        break
+                self._serve_next()
 
             self._core.post(failed, None)
             return
@@ -128,7 +154,8 @@ class LeasePool:
         if lease.abandoned:
             self._pass_on(buffer)
             return
-        lease.buffer = buffer
+        buffer.lendings += 1
+        lease.buffer, lease.lending = buffer, buffer.lendings
         lease.generation = buffer.generation
         lease.held = True
         self.leased += 1
@@ -161,14 +188,29 @@ class LeasePool:
 
     def check(self, lease: Lease) -> None:
         """Hand the buffer on if nothing refers to it any more."""
-        if lease.buffer is not None and not (lease.held or lease.arrays_alive or lease.unfinished):
+        if lease.held or lease.unfinished:
+            return
+        if lease.ordinary:
+            lease.ordinary = False
+            self._ordinary_bytes += self._nbytes
+            self._serve_next()
+        elif lease.buffer is not None and not lease.arrays_alive:
             buffer, lease.buffer = lease.buffer, None
             self.leased -= 1
             self._pass_on(buffer)
 
+    def _serve_next(self) -> None:
+        """Somebody who waits may have more luck now."""
+        while self._queue:
+            waiting = self._queue.popleft()
+            if not waiting.abandoned:
+                self._ask(waiting)
+                return
+
     def check_present(self, lease: Lease) -> None:
         """Raise `StaleLease` when the context that the lease's memory belongs to is gone; from any thread."""
-        self._core.check_generation(lease.generation, "pinned input memory")
+        if not lease.ordinary:
+            self._core.check_generation(lease.generation, "pinned input memory")
 
     def hold(self) -> None:
         """Lend nothing: the context is going, and the idle buffers with it."""

@@ -82,22 +82,25 @@ class Pipeline(Tenant):
     # -- the queue --------------------------------------------------------------------------------------------------
 
     def _offer(self, request: Request) -> None:
-        if request.pinned is not None:
-            request.pinned.unfinished += 1
+        if request.lease is not None:
+            request.lease.unfinished += 1
         if self._closing is not None:
             self._fail(request, SessionClosed(self._closing))
             return
         if self._refused is not None:
             self._fail_on_device(request, again(self._refused))
             return
-        if request.pinned is not None:
+        if request.lease is not None:
             try:
-                self.leases.check_present(request.pinned)
+                self.leases.check_present(request.lease)
             except StaleLease as stale:
                 self._fail(request, stale)
                 return
         if request.abandoned:
             self._give_up(request)
+            return
+        if request.lease is not None and not request.lease.covers(request.buffer):
+            self._fail(request, StaleLease("run() on memory that was given back: make another request"))
             return
         try:
             self.admission.offer(
@@ -106,7 +109,7 @@ class Pipeline(Tenant):
                 nbytes=request.nbytes,
                 deadline=request.deadline,
                 patient=request.patient,
-                pinned=request.pinned is not None,
+                pinned=request.in_place,
             )
         except QueueFull as full:
             self.counters.refused += 1
@@ -230,7 +233,7 @@ class Pipeline(Tenant):
 
     def _free_input(self, request: Request) -> None:
         buffer, request.buffer = request.buffer, None
-        if buffer is not None and request.pinned is None:
+        if buffer is not None and not request.in_place:
             self._staging.append(buffer)
             self.admission.staging_freed()
 
@@ -321,9 +324,9 @@ class Pipeline(Tenant):
                 self._note_end(request, request.marks)
             request.taken.set(self._core.touch)
             request.done.set(self._core.touch)
-            if request.pinned is not None:
-                request.pinned.unfinished -= 1
-                self.leases.check(request.pinned)
+            if request.lease is not None:
+                request.lease.unfinished -= 1
+                self.leases.check(request.lease)
 
     def _note_end(self, request: Request, marks: Marks) -> None:
         marks.done = now()

@@ -37,12 +37,13 @@ class Request:
         "done",
         "error",
         "expired",
+        "in_place",
+        "lease",
         "marks",
         "nbytes",
         "number",
         "outputs",
         "patient",
-        "pinned",
         "priority",
         "recalls",
         "taken",
@@ -56,7 +57,7 @@ class Request:
         patient: bool,
         priority: int = 0,
         timeout: float | None = None,
-        pinned: Lease | None = None,
+        lease: Lease | None = None,
     ) -> None:
         self._claim = [arrays]
         self.nbytes = sum(array.nbytes for array in arrays)
@@ -66,9 +67,10 @@ class Request:
         self.timeout = timeout  # seconds
         self.deadline = None if timeout is None else time.monotonic() + timeout
         self.expired = False  # given up because of its deadline
-        self.pinned = pinned  # pinned memory that the caller has filled itself
-        # Where its inputs lie until the device has read them.
-        self.buffer: InputBuffer | None = None if pinned is None else pinned.buffer
+        self.lease = lease  # on the memory that the caller has filled itself
+        # Where its inputs lie until the device has read them; at first only where that is pinned memory.
+        self.buffer: InputBuffer | None = None if lease is None else lease.buffer
+        self.in_place = self.buffer is not None  # nothing is copied on the host
         self.abandoned = False
         self.recalls = 0  # how often the device's context died while it was there
         self.taken = Signal()  # the caller's arrays are not read any more
@@ -86,7 +88,7 @@ class Request:
 
     def save(self) -> None:
         """Copy the inputs out of pinned memory, which is going to be given back, to be claimed once more."""
-        buffer = self.buffer if self.pinned is None else self.pinned.buffer
+        buffer = self.lease.buffer if self.lease is not None and self.in_place else self.buffer
         if buffer is not None and not self.abandoned:
             self._claim = [[view.copy() for view in buffer.views]]
             self.buffer = None

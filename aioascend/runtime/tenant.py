@@ -48,7 +48,13 @@ class Tenant(ABC):
             max_waiting_bytes=max_waiting_bytes,
         )
         places = recipe.instances * recipe.depth
-        self.leases = LeasePool(core, plan(self.signature.input_nbytes), self.signature.inputs, max(2, places))
+        self.leases = LeasePool(
+            core,
+            plan(self.signature.input_nbytes),
+            self.signature.inputs,
+            limit=max(2, places),
+            ordinary_bytes=max_waiting_bytes,
+        )
         self.timing = Timing(core, self)
         self._held = False  # nothing new reaches the device: its context is being rebuilt, or somebody runs alone
         self._refused: AioascendError | None = None  # what everybody is refused with while the device is lost
@@ -258,7 +264,7 @@ class Tenant(ABC):
 
     def _leave_lease(self, request: Request) -> None:
         """A request over memory that its caller has filled has been copied out of it."""
-        lease, request.pinned, request.buffer = request.pinned, None, None
+        lease, request.lease, request.in_place, request.buffer = request.lease, None, False, None
         if lease is not None:
             lease.unfinished -= 1
             self.leases.check(lease)

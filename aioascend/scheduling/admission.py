@@ -149,7 +149,8 @@ class Admission(Generic[T]):
                 self._impatient >= self.max_waiting + at_once
                 or self._waiting_bytes + nbytes > self.max_waiting_bytes + nbytes * at_once
             ):
-                raise QueueFull(len(self._line), self._waiting_bytes, self.retry_after(priority))
+                waiting = max(0, len(self._line) - at_once)
+                raise QueueFull(waiting, self._waiting_bytes, self.retry_after(priority))
             self._impatient += 1
             self._waiting_bytes += nbytes
         self._entries[item] = _Entry(nbytes, patient, pinned)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
 import aioascend
+from aioascend.runtime.request import Request
+from aioascend.waiting import run_request
 from tests import kit
 from tests.waiting import eventually
 
@@ -73,14 +78,93 @@ async def test_a_buffer_somebody_still_sees_is_not_handed_on() -> None:
         await eventually(lambda: session.statistics().leased == 0)
 
 
-async def test_holders_wait_for_their_turn_and_hold_up_nobody_else() -> None:
-    async with aioascend.Session(kit.pos(), depth=1) as session:
-        async with session.request(), session.request():
+async def test_past_every_bound_holders_wait_for_their_turn_and_hold_up_nobody_else() -> None:
+    async with aioascend.Session(kit.pos(), depth=1, max_waiting_bytes=X.nbytes) as session:
+        async with session.request(), session.request(), session.request() as last:
+            assert not last.pinned
             third = asyncio.ensure_future(_run(session))
             await asyncio.sleep(0.02)
             assert not third.done()
             np.testing.assert_array_equal((await session.infer(X))[0], X * kit.POS_WEIGHT)
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(_run(session), 0.02)  # a timed-out one fails alone
         np.testing.assert_array_equal(await third, X * kit.POS_WEIGHT)
+
+
+@pytest.mark.loops
+async def test_idle_holders_starve_nobody() -> None:
+    """Many cameras, each in a request of its own for as long as it runs, and only one has a frame."""
+    async with aioascend.Session(kit.pos(), depth=2) as session, contextlib.AsyncExitStack() as stack:
+        holders = [await stack.enter_async_context(session.request()) for _ in range(40)]
+        assert [holder.pinned for holder in holders] == [True] * 2 + [False] * 38
+        assert session.statistics().leased == 2
+        for value, holder in enumerate(holders):
+            holder.inputs["x"][:] = value
+        for value, holder in enumerate(holders):
+            np.testing.assert_array_equal((await holder.run())[0], value * kit.POS_WEIGHT[None])
+            np.testing.assert_array_equal(await _run(session), X * kit.POS_WEIGHT)
+        np.testing.assert_array_equal((await session.infer(X))[0], X * kit.POS_WEIGHT)
+        np.testing.assert_array_equal((await (await session.submit(X)))[0], X * kit.POS_WEIGHT)
+        async for outputs in session.map([X] * 10):
+            np.testing.assert_array_equal(outputs[0], X * kit.POS_WEIGHT)
+
+
+async def test_kept_arrays_starve_nobody() -> None:
+    async with aioascend.Session(kit.pos(), depth=1) as session:
+        kept = []
+        for value in range(10):
+            async with session.request() as request:
+                request.inputs["x"][:] = value
+                await request.run()
+                kept.append(request.inputs["x"])
+            np.testing.assert_array_equal((await session.infer(X))[0], X * kit.POS_WEIGHT)
+        assert [array[0, 0, 0, 0] for array in kept] == list(range(10))
+        del kept[1], request
+        gc.collect()
+        await eventually(lambda: session.statistics().leased == 1)
+        async with session.request() as request:
+            assert request.pinned  # what was dropped serves again
+
+
+async def test_memory_that_was_given_back_is_not_run_from() -> None:
+    """Threads that race for one request: what one of them leaves, the other must not run from."""
+    async with aioascend.Session(kit.pos(), depth=1) as session:
+        pipeline = session._usable()
+        for pinned in (True, False):
+            async with contextlib.AsyncExitStack() as others:
+                if not pinned:
+                    for _ in range(2):
+                        await others.enter_async_context(session.request())
+                async with session.request() as request:
+                    assert request.pinned is pinned
+                    lease = request._lease
+                    late = Request([] if pinned else [X], patient=False, lease=lease)
+                async with session.request():  # the next holder of that memory
+                    with pytest.raises(aioascend.StaleLease, match="given back"):
+                        await run_request(pipeline, late)
+        assert session.statistics().failed == 2
+        np.testing.assert_array_equal(await _run(session), X * kit.POS_WEIGHT)
+
+
+@pytest.mark.logs_errors
+async def test_a_completion_of_a_run_that_is_over_fails_loudly(caplog: pytest.LogCaptureFixture) -> None:
+    async with aioascend.Session(kit.pos(), depth=1) as session:
+        core = session._core
+        assert core is not None
+        seen = []
+        arm = core.arm
+
+        def noting(stream: int, then: Callable[[Any], None]) -> None:
+            seen.append(then)
+            arm(stream, then)
+
+        core.arm = noting  # type: ignore[method-assign]
+        await session.infer(X)
+        running = asyncio.ensure_future(session.infer(2 * X))
+        core.post(seen[0], None)  # a second time
+        np.testing.assert_array_equal((await running)[0], 2 * X * kit.POS_WEIGHT)
+        await eventually(lambda: "a completion of run 0 of a place came in its run 1" in caplog.text)
+        np.testing.assert_array_equal((await session.infer(X))[0], X * kit.POS_WEIGHT)
 
 
 async def _run(session: aioascend.Session) -> np.ndarray:

@@ -1,0 +1,192 @@
+"""Limits of time: told about when they pass, whatever the device is doing, and kept from the device where they can."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import anyio
+import numpy as np
+import pytest
+
+import aioascend
+from aioascend.emulator import Emulator
+from aioascend.runtime.ports import current_port
+from aioascend.runtime.request import Request
+from aioascend.waiting import run_request
+from tests import kit
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.usefixtures("emulator")
+
+EYE = np.eye(500, dtype=np.float32)
+X = np.arange(24, dtype=np.float32).reshape(1, 2, 3, 4)
+
+
+def four(value: float) -> np.ndarray:
+    return np.full(4, value, np.float32)
+
+
+@pytest.fixture
+def executes(emulator: Emulator) -> list[float]:
+    """The time of every run that reached the device."""
+    times: list[float] = []
+    call = emulator.acl.mdl.execute_async
+
+    def counted(*args: Any) -> Any:
+        times.append(time.monotonic())
+        return call(*args)
+
+    emulator.acl.mdl.execute_async = counted
+    return times
+
+
+async def wait_for(call: Awaitable[Any], limit: float) -> Any:
+    return await asyncio.wait_for(call, limit)
+
+
+async def fail_after(call: Awaitable[Any], limit: float) -> Any:
+    with anyio.fail_after(limit):
+        return await call
+
+
+WAYS: list[Callable[[Awaitable[Any], float], Awaitable[Any]]] = [wait_for, fail_after]
+if hasattr(asyncio, "timeout"):
+
+    async def standard_timeout(call: Awaitable[Any], limit: float) -> Any:
+        async with asyncio.timeout(limit):
+            return await call
+
+    WAYS.append(standard_timeout)
+
+
+@pytest.mark.parametrize("way", [None, *WAYS])
+async def test_a_limit_holds_while_the_device_is_busy_and_what_is_queued_never_reaches_it(
+    way: Callable[[Awaitable[Any], float], Awaitable[Any]] | None, executes: list[float]
+) -> None:
+    async with aioascend.Session(kit.slow(120, 500), depth=1) as slow, aioascend.Session(kit.pos()) as quick:
+
+        async def limited() -> float:
+            began = time.monotonic()
+            call = slow.infer(EYE, timeout=0.1) if way is None else way(slow.infer(EYE), 0.1)
+            with pytest.raises((TimeoutError, asyncio.TimeoutError)):
+                await call
+            return time.monotonic() - began
+
+        others = [asyncio.ensure_future(quick.infer(value * X)) for value in range(5)]
+        running, *queued = await asyncio.gather(*(limited() for _ in range(4)))
+        assert slow.statistics().running == 1  # whoever waited for it is gone; the device is not done
+        assert max(running, *queued) < 1.0
+        for value, other in enumerate(others):
+            np.testing.assert_array_equal((await other)[0], value * X * kit.POS_WEIGHT)
+        await eventually(lambda: slow.statistics().running == 0, 20)
+        now = slow.statistics()
+        assert (now.completed, now.expired, now.cancelled) == ((0, 4, 0) if way is None else (0, 0, 4))
+        assert len(executes) == 5 + 1
+        np.testing.assert_array_equal((await slow.infer(EYE))[0], EYE)
+
+
+async def test_50_timeouts_in_a_row_leave_full_throughput() -> None:
+    async with aioascend.Session(kit.slow(20, 500), depth=2) as session:
+        await session.infer(EYE)
+        threads = threading.active_count()
+        for _ in range(50):
+            with pytest.raises(aioascend.DeadlineExceeded):
+                await session.infer(EYE, timeout=0.005)
+        assert threading.active_count() == threads
+        results = await asyncio.gather(*(session.infer(value * EYE) for value in range(10)))
+        for value, outputs in enumerate(results):
+            np.testing.assert_array_equal(outputs[0], value * EYE)
+        now = session.statistics()
+        assert (now.completed, now.expired) == (11, 50)
+
+
+async def test_who_is_too_late_is_kept_from_the_device_even_if_its_loop_stands_still(executes: list[float]) -> None:
+    async with aioascend.Session(kit.slow(30, 500), depth=1) as session:
+        first = asyncio.ensure_future(session.infer(EYE))
+        await eventually(lambda: session.statistics().running == 1)
+        late = [asyncio.ensure_future(session.infer(EYE, timeout=0.001)) for _ in range(5)]
+        await asyncio.sleep(0)
+        deadline = time.monotonic() + 20
+        while session.statistics().running or session.statistics().draining:  # blocks this loop, as users' code may
+            assert time.monotonic() < deadline
+            time.sleep(0.001)  # noqa: ASYNC251
+        await first
+        for result in await asyncio.gather(*late, return_exceptions=True):
+            assert isinstance(result, aioascend.DeadlineExceeded)
+        assert len(executes) == 1
+        assert session.statistics().expired == 5
+
+
+async def test_infer_sync_has_a_limit_too() -> None:
+    async with aioascend.Session(kit.slow(60, 500), depth=1) as session:
+        running = asyncio.ensure_future(session.infer(EYE))
+
+        def limited() -> float:
+            began = time.monotonic()
+            with pytest.raises(aioascend.DeadlineExceeded, match=r"(not|cannot be) finished within 0\.05 s"):
+                session.infer_sync(EYE, timeout=0.05)
+            return time.monotonic() - began
+
+        for took in await asyncio.gather(*(asyncio.to_thread(limited) for _ in range(3))):
+            assert took < 1.0
+        np.testing.assert_array_equal((await running)[0], EYE)
+        assert session.statistics().expired == 3
+
+
+async def test_a_limit_that_is_not_reached_leaves_no_timer_behind() -> None:
+    async with aioascend.Session(kit.add(1)) as session:
+        loop, port = current_port()
+        for _ in range(3):
+            calls = [asyncio.ensure_future(session.infer(four(1), timeout=3600 - number)) for number in range(200)]
+            await asyncio.sleep(0)
+            timers = [timer for timer in loop._scheduled if not timer.cancelled()]  # type: ignore[attr-defined]
+            assert len(timers) == 1  # for all of them
+            await asyncio.gather(*calls)
+            timers = [timer for timer in loop._scheduled if not timer.cancelled()]  # type: ignore[attr-defined]
+            assert timers == []
+            assert len(port._deadlines._heap) == 0
+        pipeline = session._usable()
+        assert len(pipeline.admission._deadlines._heap) == 0
+
+
+async def test_an_earlier_limit_overtakes_a_later_one() -> None:
+    async with aioascend.Session(kit.slow(60, 500), depth=1) as session:
+        ended: list[float] = []
+
+        async def limited(limit: float) -> None:
+            with pytest.raises(aioascend.DeadlineExceeded):
+                await session.infer(EYE, timeout=limit)
+            ended.append(limit)
+
+        running = asyncio.ensure_future(session.infer(EYE))
+        await asyncio.gather(*(limited(limit) for limit in (0.15, 0.02, 0.2, 0.1)))
+        assert ended == [0.02, 0.1, 0.15, 0.2]
+        await running
+
+
+async def test_a_cancel_while_a_timeout_is_being_cleaned_up_is_not_lost() -> None:
+    """The copy of a large array has to stop first; who is cancelled meanwhile ends as cancelled."""
+    async with aioascend.Session(kit.add(1)) as session:
+        pipeline = session._usable()
+        request = Request([four(1)], patient=False, timeout=0.01)
+        pipeline.submit = lambda _: request.claim()  # type: ignore[method-assign]  # a copy that takes its time
+        task = asyncio.ensure_future(run_request(pipeline, request))
+        await eventually(lambda: request.abandoned)
+        task.cancel()
+        await asyncio.sleep(0.01)
+        assert not task.done()
+        request.taken.set(lambda port: port.wake())
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+@pytest.mark.parametrize("timeout", ["soon", True, float("nan"), [1]])
+async def test_what_is_no_limit_is_refused(timeout: Any) -> None:
+    async with aioascend.Session(kit.add(1)) as session:
+        with pytest.raises(aioascend.InvalidInput, match="timeout: wanted seconds as a number or None"):
+            await session.infer(four(1), timeout=timeout)
+        assert (await session.infer(four(1), timeout=float("inf")))[0][0] == 2

@@ -1,0 +1,152 @@
+"""Whose array it is: overwritten at every moment at which it is the caller's."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import random
+import weakref
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+
+import aioascend
+from tests import kit
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.usefixtures("emulator")
+
+SMALL, LARGE = 64, 3 << 20  # floats: copied on the device thread, and piece by piece on the copy worker
+
+
+def identity(n: int) -> bytes:
+    return kit.identity(TensorProto.FLOAT, (n,))
+
+
+@pytest.mark.parametrize("n", [SMALL, LARGE])
+async def test_after_submit_an_array_is_the_callers_again(n: int) -> None:
+    async with aioascend.Session(identity(n), depth=1) as session:
+        x = np.empty((n, 2), np.float32)[:, 0]
+        tickets = []
+        for value in range(8):
+            x[:] = value
+            tickets.append(await session.submit(x))
+            x[:] = -1
+        for value, ticket in enumerate(tickets):
+            assert ((await ticket)[0] == value).all()
+
+
+@pytest.mark.parametrize("n", [SMALL, LARGE])
+async def test_after_infer_an_array_is_the_callers_again(n: int) -> None:
+    async with aioascend.Session(identity(n), depth=2) as session:
+
+        async def one(start: int) -> None:
+            x = np.empty(n, np.float32)
+            for value in range(start, start + 6):
+                x[:] = value
+                outputs = await session.infer(x)
+                x[:] = -1
+                assert (outputs[0] == value).all()
+                outputs[0][:] = -2  # the caller's too
+
+        await asyncio.gather(*(one(10 * number) for number in range(4)))
+
+
+@pytest.mark.parametrize("n", [SMALL, LARGE])
+@pytest.mark.parametrize("door", ["infer", "submit", "timeout"])
+async def test_after_a_cancel_an_array_is_the_callers_again(n: int, door: str) -> None:
+    """The wide array is moved as soon as the call is over: a copy that went on would read freed memory, or block it."""
+    chance = random.Random(n)
+    async with aioascend.Session(identity(n), depth=1) as session:
+        others = [asyncio.ensure_future(session.infer(np.full(n, value, np.float32))) for value in range(3)]
+        wide = np.ones((n, 2), np.float32)
+        for _ in range(20):
+            if door == "timeout":
+                with contextlib.suppress(aioascend.DeadlineExceeded):
+                    await session.infer(wide[:, 0], timeout=chance.random() * 0.002)
+            else:
+                task = asyncio.ensure_future(getattr(session, door)(wide[:, 0]))
+                await asyncio.sleep(chance.random() * 0.004)
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+                del task
+            wide.resize((n, 2), refcheck=True)  # raises while anybody holds the array
+            wide[:] = np.nan
+        for value, other in enumerate(others):
+            assert ((await other)[0] == value).all()
+        assert ((await session.infer(np.ones(n, np.float32)))[0] == 1).all()
+
+
+@pytest.mark.parametrize("n", [SMALL, LARGE])
+async def test_an_array_nobody_else_refers_to_lives_until_it_was_used_and_no_longer(n: int) -> None:
+    references = []
+
+    def make() -> np.ndarray:
+        array = np.full(n, 7, np.float32)
+        references.append(weakref.ref(array))
+        return array
+
+    async with aioascend.Session(identity(n), depth=1) as session:
+        busy = [asyncio.ensure_future(session.infer(np.zeros(n, np.float32))) for _ in range(3)]
+        task = asyncio.create_task(session.infer(make()))
+        ticket = await session.submit(make())
+        gc.collect()
+        assert references[1]() is None  # copied
+        _ballast = np.ones(100 << 20, np.uint8)
+        for outputs in (await task, await ticket):
+            assert (outputs[0] == 7).all()
+        await asyncio.gather(*busy)
+        await eventually(lambda: references[0]() is None)
+
+
+async def test_neither_a_result_nor_an_error_that_is_kept_holds_the_inputs() -> None:
+    references = []
+
+    def make(index: int) -> np.ndarray:
+        array = np.array([index])
+        references.append(weakref.ref(array))
+        return array
+
+    async with aioascend.Session(kit.out_of_bounds()) as session:
+        kept: list[object] = []
+        for door in (session.infer, session.infer):
+            for index in (1, 9):
+                try:
+                    kept.append(await door(make(index)))
+                except aioascend.ExecutionFailed as error:
+                    kept.append(error)
+        ticket = await session.submit(make(9))
+        with pytest.raises(aioascend.ExecutionFailed) as failure:
+            await ticket
+        kept += [ticket, failure]
+        with pytest.raises(aioascend.DeadlineExceeded) as late:
+            await session.infer(make(1), timeout=0)
+        kept.append(late)
+        for wrong in (make(1)[0:0], [make(1), make(2)], Unwilling()):
+            with pytest.raises(aioascend.InvalidInput) as refused:
+                await session.submit(wrong)
+            kept.append(refused)
+        del wrong
+        await eventually(lambda: all(reference() is None for reference in references))
+        assert len(kept) == 10
+
+
+class Unwilling:
+    """Something that numpy cannot take for an array, and says so with an exception of its own."""
+
+    def __array__(self, *_: object) -> np.ndarray:
+        raise LookupError("no array here")
+
+
+async def test_what_was_awaited_stays_however_often_it_is_awaited() -> None:
+    async with aioascend.Session(identity(4)) as session:
+        ticket = await session.submit(np.full(4, 3, np.float32))
+        first = await ticket
+        for value in range(20):
+            await session.infer(np.full(4, value, np.float32))
+        assert first[0].tolist() == [3] * 4
+        assert (await ticket) is first
+        first[0][:] = 8  # into the caller's own array
+        assert (await session.infer(np.full(4, 3, np.float32)))[0].tolist() == [3] * 4
