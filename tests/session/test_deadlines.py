@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
-from collections.abc import Awaitable, Callable
 from typing import Any
 
-import anyio
 import numpy as np
 import pytest
 
@@ -23,7 +20,6 @@ from tests.waiting import eventually
 pytestmark = pytest.mark.usefixtures("emulator")
 
 EYE = np.eye(500, dtype=np.float32)
-X = np.arange(24, dtype=np.float32).reshape(1, 2, 3, 4)
 
 
 def four(value: float) -> np.ndarray:
@@ -44,66 +40,6 @@ def executes(emulator: Emulator) -> list[float]:
     return times
 
 
-async def wait_for(call: Awaitable[Any], limit: float) -> Any:
-    return await asyncio.wait_for(call, limit)
-
-
-async def fail_after(call: Awaitable[Any], limit: float) -> Any:
-    with anyio.fail_after(limit):
-        return await call
-
-
-WAYS: list[Callable[[Awaitable[Any], float], Awaitable[Any]]] = [wait_for, fail_after]
-if hasattr(asyncio, "timeout"):
-
-    async def standard_timeout(call: Awaitable[Any], limit: float) -> Any:
-        async with asyncio.timeout(limit):
-            return await call
-
-    WAYS.append(standard_timeout)
-
-
-@pytest.mark.parametrize("way", [None, *WAYS])
-async def test_a_limit_holds_while_the_device_is_busy_and_what_is_queued_never_reaches_it(
-    way: Callable[[Awaitable[Any], float], Awaitable[Any]] | None, executes: list[float]
-) -> None:
-    async with aioascend.Session(kit.slow(120, 500), depth=1) as slow, aioascend.Session(kit.pos()) as quick:
-
-        async def limited() -> float:
-            began = time.monotonic()
-            call = slow.infer(EYE, timeout=0.1) if way is None else way(slow.infer(EYE), 0.1)
-            with pytest.raises((TimeoutError, asyncio.TimeoutError)):
-                await call
-            return time.monotonic() - began
-
-        others = [asyncio.ensure_future(quick.infer(value * X)) for value in range(5)]
-        running, *queued = await asyncio.gather(*(limited() for _ in range(4)))
-        assert slow.statistics().running == 1  # whoever waited for it is gone; the device is not done
-        assert max(running, *queued) < 1.0
-        for value, other in enumerate(others):
-            np.testing.assert_array_equal((await other)[0], value * X * kit.POS_WEIGHT)
-        await eventually(lambda: slow.statistics().running == 0, 20)
-        now = slow.statistics()
-        assert (now.completed, now.expired, now.cancelled) == ((0, 4, 0) if way is None else (0, 0, 4))
-        assert len(executes) == 5 + 1
-        np.testing.assert_array_equal((await slow.infer(EYE))[0], EYE)
-
-
-async def test_50_timeouts_in_a_row_leave_full_throughput() -> None:
-    async with aioascend.Session(kit.slow(20, 500), depth=2) as session:
-        await session.infer(EYE)
-        threads = threading.active_count()
-        for _ in range(50):
-            with pytest.raises(aioascend.DeadlineExceeded):
-                await session.infer(EYE, timeout=0.005)
-        assert threading.active_count() == threads
-        results = await asyncio.gather(*(session.infer(value * EYE) for value in range(10)))
-        for value, outputs in enumerate(results):
-            np.testing.assert_array_equal(outputs[0], value * EYE)
-        now = session.statistics()
-        assert (now.completed, now.expired) == (11, 50)
-
-
 async def test_who_is_too_late_is_kept_from_the_device_even_if_its_loop_stands_still(executes: list[float]) -> None:
     async with aioascend.Session(kit.slow(30, 500), depth=1) as session:
         first = asyncio.ensure_future(session.infer(EYE))
@@ -119,22 +55,6 @@ async def test_who_is_too_late_is_kept_from_the_device_even_if_its_loop_stands_s
             assert isinstance(result, aioascend.DeadlineExceeded)
         assert len(executes) == 1
         assert session.statistics().expired == 5
-
-
-async def test_infer_sync_has_a_limit_too() -> None:
-    async with aioascend.Session(kit.slow(60, 500), depth=1) as session:
-        running = asyncio.ensure_future(session.infer(EYE))
-
-        def limited() -> float:
-            began = time.monotonic()
-            with pytest.raises(aioascend.DeadlineExceeded, match=r"(not|cannot be) finished within 0\.05 s"):
-                session.infer_sync(EYE, timeout=0.05)
-            return time.monotonic() - began
-
-        for took in await asyncio.gather(*(asyncio.to_thread(limited) for _ in range(3))):
-            assert took < 1.0
-        np.testing.assert_array_equal((await running)[0], EYE)
-        assert session.statistics().expired == 3
 
 
 async def test_a_limit_that_is_not_reached_leaves_no_timer_behind() -> None:
