@@ -14,7 +14,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
-from ..errors import AioascendError, ForkedProcess, SessionClosed, again
+from ..errors import AioascendError, ForkedProcess, SessionClosed, StaleLease, again
 from ..memory.layout import Layout
 from ..model import TensorSpec
 from .buffers import InputBuffer
@@ -53,12 +53,6 @@ class Lease:
         self.held = False
         self.arrays_alive = False
         self.unfinished = 0  # requests over this buffer that are queued or on the device
-
-    def covers(self, buffer: InputBuffer | None) -> bool:
-        """Whether the holder may still have a run made from `buffer`, or from memory of its own where it is None."""
-        if not self.held or buffer is not self.buffer:
-            return False
-        return buffer is None or buffer.lendings == self.lending
 
 
 class LeasePool:
@@ -180,13 +174,13 @@ class LeasePool:
 
     def _let_go(self, lease: Lease) -> None:
         lease.held = False
-        self.check(lease)
+        self.reclaim(lease)
 
     def _arrays_dropped(self, lease: Lease) -> None:
         lease.arrays_alive = False
-        self.check(lease)
+        self.reclaim(lease)
 
-    def check(self, lease: Lease) -> None:
+    def reclaim(self, lease: Lease) -> None:
         """Hand the buffer on if nothing refers to it any more."""
         if lease.held or lease.unfinished:
             return
@@ -206,6 +200,13 @@ class LeasePool:
             if not waiting.abandoned:
                 self._ask(waiting)
                 return
+
+    def check(self, lease: Lease, buffer: InputBuffer | None) -> None:
+        """Raise `StaleLease` unless the holder may have a run made from `buffer`, or where None from its own memory."""
+        lent = buffer is None or buffer.lendings == lease.lending
+        if not lease.held or buffer is not lease.buffer or not lent:
+            raise StaleLease("run() on memory that was given back: make another request")
+        self.check_present(lease)
 
     def check_present(self, lease: Lease) -> None:
         """Raise `StaleLease` when the context that the lease's memory belongs to is gone; from any thread."""

@@ -92,15 +92,12 @@ class Pipeline(Tenant):
             return
         if request.lease is not None:
             try:
-                self.leases.check_present(request.lease)
+                self.leases.check(request.lease, request.buffer)
             except StaleLease as stale:
                 self._fail(request, stale)
                 return
         if request.abandoned:
             self._give_up(request)
-            return
-        if request.lease is not None and not request.lease.covers(request.buffer):
-            self._fail(request, StaleLease("run() on memory that was given back: make another request"))
             return
         try:
             self.admission.offer(
@@ -326,7 +323,7 @@ class Pipeline(Tenant):
             request.done.set(self._core.touch)
             if request.lease is not None:
                 request.lease.unfinished -= 1
-                self.leases.check(request.lease)
+                self.leases.reclaim(request.lease)
 
     def _note_end(self, request: Request, marks: Marks) -> None:
         marks.done = now()

@@ -267,4 +267,4 @@ class Tenant(ABC):
         lease, request.lease, request.in_place, request.buffer = request.lease, None, False, None
         if lease is not None:
             lease.unfinished -= 1
-            self.leases.check(lease)
+            self.leases.reclaim(lease)

@@ -142,7 +142,6 @@ async def test_memory_that_was_given_back_is_not_run_from() -> None:
                 async with session.request():  # the next holder of that memory
                     with pytest.raises(aioascend.StaleLease, match="given back"):
                         await run_request(pipeline, late)
-        assert session.statistics().failed == 2
         np.testing.assert_array_equal(await _run(session), X * kit.POS_WEIGHT)
 
 
