@@ -9,4 +9,4 @@ ROW = Row("a real model of 1 ms against ORT run in a bare loop", "x", 0.93, 0.98
 
 def measure(settings: Settings) -> Outcome:
     """Blocks of 0.1 s in turn."""
-    return against_a_bare_loop(settings, convolutions(5, 16, 96))
+    return against_a_bare_loop(settings, convolutions(6, 16, 128))

@@ -9,4 +9,4 @@ ROW = Row("a real model of 8 ms against ORT run in a bare loop", "x", 0.97, 0.99
 
 def measure(settings: Settings) -> Outcome:
     """Blocks of 0.1 s in turn."""
-    return against_a_bare_loop(settings, convolutions(6, 24, 224))
+    return against_a_bare_loop(settings, convolutions(6, 24, 192))

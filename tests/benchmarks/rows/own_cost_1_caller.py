@@ -4,7 +4,7 @@ import asyncio
 import statistics
 from concurrent.futures import ThreadPoolExecutor
 
-from ..harness import Outcome, Row, Settings, alternate, latencies, on_uvloop, ratio
+from ..harness import Outcome, Row, Settings, alternate, cpu_us, latencies, on_uvloop, ratio
 from ..worlds import null_session, zeros
 from .own_cost_64_callers import nothing
 
@@ -28,6 +28,10 @@ def measure(settings: Settings) -> Outcome:
                     return statistics.median(await latencies(lambda: loop.run_in_executor(executor, nothing), 0.05))
 
                 await alternate([ours, theirs], 5)
+                outcome.notes["CPU us, infer"] = await cpu_us(lambda: session.infer(x), 1)
+                outcome.notes["CPU us, run_in_executor"] = await cpu_us(
+                    lambda: loop.run_in_executor(executor, nothing), 1
+                )
                 for _ in range(settings.rounds):
                     mine, other = await alternate([ours, theirs], settings.of(25, 3))
                     outcome.values.append(ratio(mine, other))
