@@ -20,7 +20,7 @@ from .mapping import map_ordered
 from .model import Outputs, ShapeOptions, TensorSpec, check_inputs, open_source
 from .pinned import PinnedRequest
 from .runtime import process
-from .runtime.background import forget_frames, run_in_background, wait_for
+from .runtime.background import forget_frames, in_background, run_in_background, wait_for
 from .runtime.core import DeviceCore
 from .runtime.equipment import Recipe
 from .runtime.pipeline import Pipeline
@@ -420,7 +420,10 @@ class Session(Uncopyable):
             assert core is not None
             assert pipeline is not None
             self._stop(core, pipeline, drain=drain)
-            process.leave(core)
+            leave = partial(process.leave, core)
+            all_back = partial(pipeline.leases.when_all_back, partial(in_background, "aioascend-close", leave))
+            if core.call(all_back).result():
+                leave()
         finally:
             self._state = "closed"
 

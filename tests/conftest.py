@@ -114,7 +114,7 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     try:
         yield
         gc.collect()
-        assert not process.open_devices()
+        assert _gone(process.open_devices), "a device is still open"
         assert _gone(lambda: _our_threads(before)), "threads of ours are still alive"
         if not request.node.get_closest_marker("logs_errors"):
             assert [record.getMessage() for record in complaints.records] == []

@@ -74,6 +74,7 @@ class LeasePool:
         self._queue: deque[Lease] = deque()
         self.leased = 0
         self._closed: str | None = None
+        self._on_all_back: Callable[[], object] | None = None
 
     # -- from any thread --------------------------------------------------------------------------------------------
 
@@ -192,6 +193,18 @@ class LeasePool:
             buffer, lease.buffer = lease.buffer, None
             self.leased -= 1
             self._pass_on(buffer)
+            if not self.leased and self._on_all_back is not None:
+                self._on_all_back()
+
+    def when_all_back(self, function: Callable[[], object]) -> bool:
+        """True when no buffer is lent; else call `function` once the last one is back; device thread, after `stop`.
+
+        Pinned memory is freed in the context that it was made in, which must be there as long as arrays over it are.
+        """
+        if not self.leased:
+            return True
+        self._on_all_back = function
+        return False
 
     def _serve_next(self) -> None:
         """Somebody who waits may have more luck now."""
@@ -244,8 +257,8 @@ class LeasePool:
                 self._core.quietly(buffers.pop().block.free)
         if self.leased and self._closed is not None:
             logger.warning(
-                "%d pinned input buffer%s of a closed session stay%s allocated while arrays over them, or requests "
-                "that were not left, are alive",
+                "%d pinned input buffer%s of a closed session stay%s allocated, and the device open, while arrays over "
+                "them, or requests that were not left, are alive",
                 self.leased,
                 "s" * (self.leased > 1),
                 "s" * (self.leased == 1),

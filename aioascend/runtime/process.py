@@ -118,7 +118,10 @@ def shutdown() -> None:
     """
     with _lock:
         if _uses:
-            raise AioascendError(f"close every session first: {', '.join(map(str, _uses))} in use")
+            raise AioascendError(
+                f"close every session first: {', '.join(map(str, _uses))} in use (arrays of a pinned request that are "
+                "still alive keep it open too)"
+            )
         states = list(_initialised.values())
         _initialised.clear()
     for found in (known("npu"), known("emulator")):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import itertools
-import os
 import weakref
 from pathlib import Path
 
@@ -18,6 +17,7 @@ import pytest
 import aioascend
 from aioascend.testing import StubDriver, stubbed
 from tests import kit
+from tests.scenarios.memory import resident
 
 CODE = 507899
 ZEROS = np.zeros(4, np.float32)
@@ -90,12 +90,6 @@ async def fail_to_run(session: aioascend.Session, times: int, kept: list[BaseExc
         results = await asyncio.gather(*(session.infer(np.array([9])) for _ in range(20)), return_exceptions=True)
         assert all(isinstance(result, aioascend.ExecutionFailed) for result in results)
         kept += [result for result in results if isinstance(result, BaseException)]
-
-
-def resident() -> int:
-    """Bytes of this process in memory."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 class Bytes(bytearray):

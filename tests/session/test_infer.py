@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import weakref
 
 import numpy as np
 import pytest
-from onnx import TensorProto
 
 import aioascend
 from aioascend.emulator import Emulator
@@ -54,29 +52,6 @@ def test_8_threads_with_loops_of_their_own_share_one_session() -> None:
             thread.join()
         assert session.statistics().completed == 8 * 40 * 4
     assert wrong == []
-
-
-async def test_bfloat16_comes_back_as_ml_dtypes_bfloat16() -> None:
-    import ml_dtypes
-
-    values = np.array([[1, 3.14159, 1e38], [np.nan, -0.0, 2]]).astype(ml_dtypes.bfloat16)
-    async with aioascend.Session(kit.identity(TensorProto.BFLOAT16)) as session:
-        result = (await session.infer(values))[0]
-    assert result.dtype == values.dtype
-    assert result.tobytes() == values.tobytes()
-
-
-async def test_an_array_without_another_reference_lives_until_it_was_read_and_no_longer() -> None:
-    async with aioascend.Session(kit.identity(TensorProto.FLOAT, (1 << 20,))) as session:  # 4 MiB: the copy worker
-        x = np.arange(1 << 20, dtype=np.float32)
-        gone = weakref.ref(x)
-        task = asyncio.create_task(session.infer(x))
-        await asyncio.sleep(0)
-        del x
-        outputs = await task
-        del task
-        assert outputs[0][-1] == (1 << 20) - 1
-        assert gone() is None
 
 
 @pytest.mark.parametrize("instances", [1, 3])
