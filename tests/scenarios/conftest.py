@@ -94,7 +94,8 @@ class Standing:
         assert pipeline is not None
         buffers = len(pipeline._staging), [(len(lane._free), len(lane.outlets)) for lane in pipeline._lanes]
         threads = sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("aioascend"))
-        return buffers, [name for name in threads if name != "aioascend-open"]  # which ends as the session is open
+        # The first ends just as the session is open, the second starts with the first large copy.
+        return buffers, [name for name in threads if not name.startswith(("aioascend-open", "aioascend-copy"))]
 
 
 def _wait(condition: Callable[[], bool], seconds: float = 20.0) -> None:

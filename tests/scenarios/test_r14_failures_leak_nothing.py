@@ -19,7 +19,7 @@ from aioascend.testing import StubDriver, stubbed
 from tests import kit
 from tests.scenarios.memory import resident
 
-CODE = 507899
+CODE = 500002
 ZEROS = np.zeros(4, np.float32)
 
 

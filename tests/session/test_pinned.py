@@ -216,5 +216,6 @@ async def test_a_close_with_arrays_alive_says_what_stays_and_gives_it_back_later
         aioascend.shutdown()
     del kept, request
     gc.collect()
-    await eventually(lambda: not process.open_devices())
+    await eventually(lambda: not emulator.threads)
+    assert not process.open_devices()
     assert [str(leak) for leak in emulator.report().leaks if leak.kind != "init"] == []
