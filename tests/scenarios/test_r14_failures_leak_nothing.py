@@ -9,7 +9,9 @@ import asyncio
 import gc
 import itertools
 import weakref
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -99,21 +101,23 @@ class Bytes(bytearray):
 @pytest.mark.usefixtures("emulator")
 async def test_kept_exceptions_hold_neither_model_bytes_nor_arrays() -> None:
     kept: list[BaseException] = []
-    model, x = Bytes(kit.unknown_operator()), np.array([9])
-    gone = [weakref.ref(model), weakref.ref(x)]
-    try:
-        await aioascend.Session(model).open()
-    except aioascend.ModelLoadError as error:
-        kept.append(error)
-    async with aioascend.Session(kit.out_of_bounds()) as session:
+    gone: list[weakref.ref[object]] = []
+
+    async def fails(kind: type[BaseException], call: Callable[[Any], Awaitable[object]], argument: object) -> None:
+        gone.append(weakref.ref(argument))
         try:
-            await session.infer(x)
-        except aioascend.ExecutionFailed as error:
+            await call(argument)
+        except kind as error:
             kept.append(error)
-    assert len(kept) == 2
-    for error in kept:  # this test's own frame holds what it holds
-        assert error.__traceback__ is not None
-        error.__traceback__ = error.__traceback__.tb_next
-    del model, x
+        del argument, call  # what this frame itself holds
+
+    await fails(aioascend.ModelLoadError, lambda model: aioascend.Session(model).open(), Bytes(kit.unknown_operator()))
+    async with aioascend.Session(kit.out_of_bounds()) as session:
+        await fails(aioascend.ExecutionFailed, session.infer, np.array([9]))
+        for door in (session.infer, session.submit):
+            await fails(aioascend.InvalidInput, door, np.zeros(3, np.float32))
+        await fails(aioascend.DeadlineExceeded, lambda x: session.infer(x, timeout=0), np.array([1]))
+        await fails(aioascend.DeadlineExceeded, lambda x: session.infer(x, timeout=1e-6), np.array([1]))
+    assert len(kept) == 6
     gc.collect()
-    assert [reference() is not None for reference in gone] == [False] * 2
+    assert [reference() is not None for reference in gone] == [False] * 6
