@@ -110,9 +110,12 @@ def staged(h2d_ms: float, compute_ms: float, d2h_ms: float, *, inputs: int = 40,
 
 @contextlib.contextmanager
 def device(profile: Profile | None = None, *, devices: int = 1, **settings: Any) -> Iterator[Emulator]:
-    """The emulator of this process, with this time profile."""
+    """The emulator of this process, with this time profile; what broke a rule of hardware is not worth a figure."""
     with emulated(check=False, strict=False, profile=profile, devices=devices, **settings) as emulator:
         yield emulator
+        broken = [str(violation) for violation in emulator.report().violations]
+        if broken:
+            raise RuntimeError(f"what was measured does what hardware forbids: {'; '.join(broken)}")
 
 
 @contextlib.contextmanager
