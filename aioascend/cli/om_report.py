@@ -5,12 +5,14 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from aioascend.om import OmFile, OmTensor, advice, compare, summary
+from aioascend.om import Advice, OmFile, OmTensor, advice, compare, summary
 
 from .tables import shape_text, table
 
 _MOST_ROWS = 40
 _WIDTH = 118
+# A space at which no line ends.
+_TIED = "\x1f"
 
 
 def report(path: str, om: OmFile) -> str:
@@ -36,21 +38,21 @@ def _blocks(path: str, om: OmFile) -> Iterator[str]:
         yield f"outputs\n{_tensors(om.outputs)}"
     if om.definition is not None:
         types = om.definition.op_types
-        told = ", ".join(f"{name} {count}" for name, count in list(types.items())[:_MOST_ROWS])
+        told = ", ".join(f"{_safe(name)}{_TIED}{count}" for name, count in list(types.items())[:_MOST_ROWS])
         rest = f" and {len(types) - _MOST_ROWS} more types" if len(types) > _MOST_ROWS else ""
         yield f"{om.definition.op_count} operators\n{_wrapped(told + rest)}"
     for index, inner in enumerate(om.bundled[:_MOST_ROWS]):
         yield f"model {index} of the bundle: " + report("", inner).strip()
     if om.notes:
-        yield "the file contradicts itself\n" + "\n".join(map(_wrapped, om.notes[:_MOST_ROWS]))
+        yield "the file contradicts itself\n" + "\n".join(_wrapped(_safe(note)) for note in om.notes[:_MOST_ROWS])
     found = advice(om)
     if found:
-        yield "what to look at\n" + "\n".join(
-            _wrapped(
-                f"{one.topic}: {one.finding}" + (f". {one.advice[0].upper()}{one.advice[1:]}" if one.advice else "")
-            )
-            for one in found
-        )
+        yield "what to look at\n" + "\n".join(_wrapped(_safe(_line(one))) for one in found)
+
+
+def _line(found: Advice) -> str:
+    text = f"{found.topic}: {found.finding}"
+    return f"{text}. {found.advice[0].upper()}{found.advice[1:]}" if found.advice else text
 
 
 def comparison(paths: Sequence[str], files: Sequence[OmFile]) -> str:
@@ -58,21 +60,30 @@ def comparison(paths: Sequence[str], files: Sequence[OmFile]) -> str:
     different, same = compare(*files)
     if not different:
         return f"{paths[0]} and {paths[1]} do not differ in what is shown of a model"
-    rows = [(label, _short(one), _short(other)) for label, one, other in different]
+    rows = [(_safe(label), _short(one), _short(other)) for label, one, other in different]
     blocks = [f"{len(different)} differences\n{table(('', *paths), rows)}"]
     if same:
-        blocks.append("the same in both\n" + table(("", "value"), [(label, _short(value)) for label, value in same]))
+        blocks.append(
+            "the same in both\n" + table(("", "value"), [(_safe(label), _short(value)) for label, value in same])
+        )
     return "\n\n".join(blocks)
 
 
 def _pairs(lines: dict[str, str]) -> str:
     width = max(map(len, lines))
-    return "\n".join(f"  {label.ljust(width)}  {value}" for label, value in lines.items())
+    return "\n".join(f"  {label.ljust(width)}  {_safe(value)}" for label, value in lines.items())
 
 
 def _tensors(tensors: Sequence[OmTensor]) -> str:
     rows = [
-        (one.name, one.dtype, one.format, shape_text(one.shape), str(one.nbytes), one.aipp and f"AIPP: {one.aipp}")
+        (
+            _safe(one.name),
+            one.dtype,
+            _safe(one.format),
+            shape_text(one.shape),
+            str(one.nbytes),
+            one.aipp and f"AIPP: {one.aipp}",
+        )
         for one in tensors[:_MOST_ROWS]
     ]
     heading = ("name", "dtype", "format", "shape", "bytes", "")
@@ -84,8 +95,16 @@ def _more(count: int) -> str:
 
 
 def _wrapped(text: str) -> str:
-    return textwrap.fill(text, _WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
+    lines = textwrap.fill(text, _WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
+    return lines.replace(_TIED, " ")
 
 
 def _short(value: str) -> str:
-    return value if len(value) <= 60 else f"{value[:57]}..."
+    return _safe(value if len(value) <= 60 else f"{value[:57]}...")
+
+
+def _safe(text: str) -> str:
+    """Text of the file without what would move a terminal's cursor or colour it."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

@@ -138,6 +138,6 @@ def size_text(nbytes: int) -> str:
     """An amount of memory for people."""
     if nbytes < 10 << 10:
         return f"{nbytes} bytes"
-    if nbytes < 10 << 20:
+    if nbytes < 1 << 20:
         return f"{nbytes / 1024:.1f} KiB"
-    return f"{nbytes / 2**20:.1f} MiB" if nbytes < 10 << 30 else f"{nbytes / 2**30:.1f} GiB"
+    return f"{nbytes / 2**20:.1f} MiB" if nbytes < 1 << 30 else f"{nbytes / 2**30:.1f} GiB"

@@ -102,7 +102,7 @@ class OmFile:
     def soc_version(self) -> str:
         """The chip it was compiled for, as ``Ascend310P3``; empty where the file does not say (before 2021)."""
         told = self._text("soc_version")
-        if told:
+        if re.fullmatch(r"[\w.-]{1,64}", told):
             return told
         found = re.search(r"--soc_version[=\s]+\"?([A-Za-z0-9_]{1,64})", self._text("atc_cmdline"))
         return found[1] if found else ""

@@ -153,6 +153,25 @@ def test_an_onnx_file_under_the_name_of_an_om_is_opened_as_before(aioascend_comm
     assert f"{path} on emulator:0" in aioascend_command("inspect", path).out
 
 
+def test_names_in_a_file_do_not_reach_the_terminal_as_control_characters(
+    aioascend_command: Command, tmp_path: Path
+) -> None:
+    name = "x\x1b[31m\n\x7f"
+    operators = [
+        writer.data(name, 0, writer.FLOAT, [4, 5], name, 80),
+        writer.operator("a", name),
+        writer.net_output([writer.descriptor(1, [3])], [(name, 0)]),
+    ]
+    path = tmp_path / "model.om"
+    path.write_bytes(writer.simple(operators, {"soc_version": name, "atc_cmdline": name}, name="a\x1b"))
+    other = tmp_path / "other.om"
+    other.write_bytes(writer.simple())
+
+    for out in (aioascend_command("inspect", path).out, aioascend_command("inspect", path, other).out):
+        assert "x\\x1b[31m\\n\\x7f" in out
+        assert all(letter.isprintable() or letter == "\n" for letter in out)
+
+
 @pytest.mark.parametrize("name", real.NAMES)
 def test_real_files_are_shown(aioascend_command: Command, name: str) -> None:
     result = aioascend_command("inspect", real.path(name))
