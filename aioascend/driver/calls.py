@@ -37,6 +37,10 @@ _RECORDED = int(EventRecordedStatus.COMPLETE)
 _STREAM_DONE = int(StreamStatus.COMPLETE)
 
 
+def _nobody_listens(address: int, nbytes: int, write: bool) -> None:
+    """What `Driver.host_access` is on a device."""
+
+
 class Driver(ModelCalls):
     """The checked calls of one device's `acl` module; `device` names it in errors.
 
@@ -51,6 +55,10 @@ class Driver(ModelCalls):
         self.on_board = False
         self._to_device = int(MemcpyKind.HOST_TO_DEVICE)
         self._to_host = int(MemcpyKind.DEVICE_TO_HOST)
+        listens = backend.emulator.host_access if backend.emulator is not None else None
+        # Called with (address, bytes, whether it writes) before the host touches pinned memory, which no ACL can see:
+        # an emulator that looks for races listens, a device does not.
+        self.host_access: Callable[[int, int, bool], None] = listens or _nobody_listens
 
     # -- process ----------------------------------------------------------------------------------------------------
 

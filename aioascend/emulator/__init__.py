@@ -10,7 +10,7 @@ import atexit
 import os
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -76,8 +76,19 @@ class Emulator:
         After ``acl.finalize`` leaks are what was alive then.
         """
         process = self._process
+        if process.races is not None:
+            process.races.tell()
         leaks = self._leaks.find() if process.left is None else process.left
         return Report(leaks, process.findings.violations)
+
+    @property
+    def host_access(self) -> Callable[[int, int, bool], None] | None:
+        """For code that touches pinned memory without `acl`: call it with address, bytes and whether it writes, before.
+
+        None when races are not looked for. A race is part of the report, like any other.
+        """
+        races = self._process.races
+        return races.announce if races is not None else None
 
     @property
     def threads(self) -> tuple[threading.Thread, ...]:

@@ -17,10 +17,10 @@ from .compile import load_network
 from .contexts import Context
 from .device_model import Stream
 from .dry import DryNetwork
-from .findings import call_site, counted
+from .findings import counted, here
 from .free_shapes import FreeRuns
 from .memory import Block
-from .model import Computation, Execute, Model
+from .model import Computation, Execute, Model, accesses
 from .offline import Source, from_memory, from_path
 from .order import runs_after
 from .process import Process
@@ -252,7 +252,23 @@ class ModelCalls:
             handles = self._datasets.keep(inputs, outputs)
             task.done = partial(self._watched, task.blocks, handles)
         if process.findings.trace:
-            task.site = call_site()
+            task.site = here()
+        if process.races is not None:
+            self._touches(call, task, stream)
+
+    def _touches(self, call: str, task: Execute, stream: Stream) -> None:
+        """Tell the race detector what a run reads and writes."""
+        races = self._process.races
+        if races is None or call != "acl.mdl.execute":
+            return
+        # the host waits for it: it is as if the host did it
+        touched, task.accesses = task.accesses, ()
+        try:
+            for block, start, end, write in touched:
+                races.host(block, start, end - start, write, call, codes.PARAM_INVALID)
+        except Failure:
+            task.dropped(self._process.engine_of(stream).model)
+            raise
 
     def _watched(self, blocks: tuple[Block, ...], handles: list[int]) -> None:
         self._process.unuse(*blocks)
@@ -276,7 +292,11 @@ class ModelCalls:
         self._collect(number, wanted, inputs, codes.MODEL_INPUT_NOT_MATCH, addresses, blocks)
         self._collect(number, results, outputs, codes.MODEL_OUTPUT_NOT_MATCH, addresses, blocks)
         lane = context.device.running().model.compute
-        return Execute(lane, model, tuple(addresses), tuple(blocks), self._profile)
+        task = Execute(lane, model, tuple(addresses), tuple(blocks), self._profile)
+        if self._process.races is not None:
+            sizes = [tensor.nbytes for tensor in (*wanted, *results)]
+            task.accesses = accesses(model, blocks, addresses, sizes, len(wanted))
+        return task
 
     def _collect(
         self,

@@ -126,6 +126,9 @@ class GearCalls:
         block = self._process.block_of(buffer.address, size)
         if block is None or block.device < 0:
             raise Failure(codes.GE_DYNAMIC_INPUT_ADDR_INVALID, f"{DATA_INPUT} is not in device memory")
+        races = self._process.races
+        if races is not None:
+            races.host(block, buffer.address, size, True, f"acl.mdl.set_dynamic_{kind}", codes.PARAM_INVALID)
         data = (ctypes.c_int32 * len(values)).from_address(buffer.address + block.delta)
         data[:] = list(values)
         model.gear = gear

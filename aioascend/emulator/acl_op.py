@@ -50,6 +50,8 @@ OPERATORS: dict[str, Operator] = {
 class Operation(Work):
     """One run of an operator."""
 
+    call = "acl.op.execute"
+
     __slots__ = ("attributes", "blocks", "descriptors", "name", "operator", "places")
 
     def __init__(
@@ -214,6 +216,7 @@ class OpCalls:
         target = process.stream(stream)
         blocks: list[Block] = []
         places: tuple[list[int], list[int]] = ([], [])
+        touched: list[tuple[Block, int, int, bool]] = []
         for descriptors, handles, addresses, code in (
             (inputs, buffers, places[0], codes.OP_INPUT_NOT_MATCH),
             (outputs, results, places[1], codes.OP_OUTPUT_NOT_MATCH),
@@ -221,7 +224,11 @@ class OpCalls:
             if len(descriptors) != len(handles):
                 raise Failure(code, f"{name}: {len(descriptors)} descriptors and {len(handles)} data buffers")
             for descriptor, handle in zip(descriptors, handles, strict=True):
-                addresses.append(self._place(name, descriptor, handle, blocks, code))
+                place = self._place(name, descriptor, handle, blocks, code)
+                addresses.append(place)
+                if place:
+                    start = place - blocks[-1].delta
+                    touched.append((blocks[-1], start, start + descriptor.nbytes, addresses is places[1]))
         if len(outputs) != 1:
             raise Failure(codes.OP_OUTPUT_NOT_MATCH, f"{name} has one output, {len(outputs)} were given")
         task = Operation(name, (inputs, outputs), places, blocks, attributes)
@@ -229,6 +236,8 @@ class OpCalls:
         for block in blocks:
             process.at_home(block, target.context.device.index, f"the operator {name}")
         process.watch(task, *blocks)
+        if process.races is not None:
+            task.accesses = tuple(touched)
         engine.submit(target, task, f"the operator {name}")
         return codes.SUCCESS
 

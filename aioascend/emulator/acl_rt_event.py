@@ -83,6 +83,8 @@ class EventCalls:
             engine.model.records += 1
             if engine.model.submit(target, Record(found, marker)):
                 engine.kick()
+        if process.races is not None:
+            process.races.tell()
         return codes.SUCCESS
 
     @call("kk")
@@ -104,6 +106,8 @@ class EventCalls:
                 marker = found.marker
                 if marker is None:
                     if found.flavour is Flavour.EX:
+                        if process.races is not None:
+                            process.races.in_vain(target, found)
                         return codes.SUCCESS
                     raise Failure(
                         codes.PARAM_INVALID, f"event {event:#x} was never recorded, so it cannot be waited for"
@@ -133,7 +137,7 @@ class EventCalls:
         if found.flavour is Flavour.EX:
             raise Failure(codes.FEATURE_NOT_SUPPORT, "query_event does not take an event of create_event_ex_with_flag")
         marker = found.marker
-        if marker is None or marker.done:
+        if marker is None or self._is_done(marker):
             return codes.EVENT_COMPLETE, codes.SUCCESS
         return codes.EVENT_NOT_READY, codes.SUCCESS
 
@@ -142,7 +146,7 @@ class EventCalls:
         """Record side: 1 complete, 0 not ready. Before any record: complete for the ex flavour only."""
         found = self._process.event(event)
         marker = found.marker
-        done = found.flavour is Flavour.EX if marker is None else marker.done
+        done = found.flavour is Flavour.EX if marker is None else self._is_done(marker)
         return (codes.EVENT_RECORD_COMPLETE if done else codes.EVENT_RECORD_NOT_READY), codes.SUCCESS
 
     @call("k", failed=(codes.EVENT_NOT_READY,))
@@ -153,7 +157,19 @@ class EventCalls:
             raise Failure(
                 codes.FEATURE_NOT_SUPPORT, "query_event_wait_status does not take an event of create_event_ex_with_flag"
             )
-        return (codes.EVENT_NOT_READY if found.waits else codes.EVENT_COMPLETE), codes.SUCCESS
+        if found.waits:
+            return codes.EVENT_NOT_READY, codes.SUCCESS
+        if self._process.races is not None:
+            self._process.races.learn_waits(found)
+        return codes.EVENT_COMPLETE, codes.SUCCESS
+
+    def _is_done(self, marker: Marker) -> bool:
+        """Whether the stream has got to a record; who asks knows from then on what is done."""
+        if not marker.is_done():
+            return False
+        if self._process.races is not None:
+            self._process.races.learn(marker.mark)
+        return True
 
     @call("k")
     def synchronize_event(self, event: int) -> int:
@@ -172,13 +188,14 @@ class EventCalls:
     def _synchronize(self, handle: int, timeout: int, call: str) -> int:
         found = self._process.event(handle)
         marker = found.marker
-        if marker is None or marker.is_done():
+        if marker is None or self._is_done(marker):
             return codes.SUCCESS
         waiter = wait_for_record(self._process, found.context.device.running(), marker, timeout, call)
         if waiter.code:
             raise Failure(waiter.code, "waiting was ended: the device was shut down")
         if not marker.is_done():
             raise Failure(codes.EVENT_SYNC_TIMEOUT, f"event {handle:#x} was not recorded within {timeout} ms")
+        self._is_done(marker)
         return codes.SUCCESS
 
     @call("kk", failed=(0.0,))
@@ -201,7 +218,7 @@ class EventCalls:
         marker = found.marker
         if marker is None:
             raise Failure(codes.RT_INTERNAL_ERROR, f"event {handle:#x} was never recorded")
-        if not marker.done:
+        if not self._is_done(marker):
             raise Failure(codes.EVENT_TIMESTAMP_INVALID, f"the record of event {handle:#x} is not done")
         return marker.time
 

@@ -8,7 +8,7 @@ from time import perf_counter
 from . import codes, gil
 from .args import Failure, call
 from .device_model import ComputeUnit, Fault, Stream, Work
-from .findings import call_site
+from .findings import here
 from .memory import Block, allocate_pinned, fill_released, move, move_held
 from .process import Process
 from .waiting import look_ahead_at_stream, wait_for_stream
@@ -22,6 +22,7 @@ class Copy(Work):
     """A queued copy: the source is read when the stream gets here."""
 
     kind = "copy"
+    call = "acl.rt.memcpy_async"
 
     __slots__ = ("count", "destination", "destination_block", "seconds", "source", "source_block")
 
@@ -46,6 +47,8 @@ class Copy(Work):
         if not source.alive or not destination.alive:
             freed = destination if source.alive else source
             return Fault(codes.DRV_INTERNAL_ERROR, f"{freed!r} was freed before the copy of {self.count} bytes", _USED)
+        if self.use is not None and self.use.staged is not None:
+            self.use.staged.ran()
         move(self.destination + destination.delta, self.source + source.delta, self.count)
         return None
 
@@ -54,6 +57,7 @@ class Fill(Work):
     """A queued memset."""
 
     kind = "memset"
+    call = "acl.rt.memset_async"
 
     __slots__ = ("address", "block", "count", "value")
 
@@ -97,6 +101,7 @@ class MemoryCalls:
         self._profile = process.config.profile
         self._findings = process.findings
         self._strict = process.findings.strict
+        self._races = process.races
 
     @call("ki", failed=(0,))
     def malloc(self, size: int, policy: int) -> tuple[int, int]:
@@ -146,6 +151,8 @@ class MemoryCalls:
         block = device.memory.blocks.get(address)
         if block is not None and (block.users or block.loans):
             self._in_use(block, "acl.rt.free")
+        if self._races is not None and block is not None and not block.internal:
+            self._races.host(block, address, block.size, True, "acl.rt.free", codes.PARAM_INVALID)
         if block is None or block.internal or device.memory.release(address) is None:
             freed = address in device.memory.freed
             text = f"{address:#x} was freed already" if freed else f"no allocation starts at {address:#x}"
@@ -174,6 +181,8 @@ class MemoryCalls:
         block = self._process.pinned.get(address)
         if block is not None and (block.users or block.loans):
             self._in_use(block, "acl.rt.free_host")
+        if self._races is not None:
+            self._races.host(block, address, block.size if block else 0, True, "acl.rt.free_host", codes.PARAM_INVALID)
         block = self._process.pinned.remove(address)
         if block is None:
             raise Failure(
@@ -192,6 +201,8 @@ class MemoryCalls:
     def memset(self, address: int, maximum: int, value: int, count: int) -> int:
         """Fill memory with one byte value, now."""
         block = self._filled(address, maximum, count, "acl.rt.memset")
+        if self._races is not None:
+            self._races.host(block, address, count, True, "acl.rt.memset", codes.PARAM_INVALID)
         if count:
             fill_released(address + (block.delta if block is not None else 0), value & 0xFF, count)
         return codes.SUCCESS
@@ -211,6 +222,8 @@ class MemoryCalls:
         task = Fill(address, block, value & 0xFF, count, count <= self._inline)
         engine = process.engine_of(target)
         process.watch(task, block)
+        if self._races is not None:
+            task.accesses = ((block, address, address + count, True),)
         engine.submit(target, task, "acl.rt.memset_async")
         return codes.SUCCESS
 
@@ -247,6 +260,9 @@ class MemoryCalls:
             count = self._known(source, count, "read beyond the end of")
         if to is None:
             count = self._known(destination, count, "write beyond the end of")
+        if self._races is not None:
+            self._races.host(origin, source, count, False, call, codes.PARAM_INVALID)
+            self._races.host(to, destination, count, True, call, codes.PARAM_INVALID)
         profile = self._profile
         start = perf_counter() if profile is not None else 0.0
         (move_held if self._process.holds_gil and gil.holds(call) else move)(
@@ -318,7 +334,12 @@ class MemoryCalls:
             process.use(to, origin)
             task.done = partial(process.unuse, to, origin)
         if self._findings.trace:
-            task.site = call_site()
+            task.site = here()
+        if process.races is not None:
+            task.accesses = (
+                (origin, source, source + count, False),
+                (to, destination, destination + count, True),
+            )
         if self._profile is not None:
             task.seconds = self._profile.copy(count, self._bandwidth(to, origin))
             task.lane = engine.model.copies["d2d" if to.device == origin.device else "h2d" if to.device >= 0 else "d2h"]
@@ -337,6 +358,8 @@ class MemoryCalls:
             task = Fill(destination, to, _UNDEFINED, count, count <= self._inline)
             engine = self._process.engine_of(target)
             self._process.watch(task, to)
+            if self._races is not None:
+                task.accesses = ((to, destination, destination + count, True),)
             engine.submit(target, task, _COPY)
         return codes.SUCCESS
 

@@ -144,6 +144,9 @@ class ReportCalls:
         callback: Callback | None = self._next(engine, report, timeout)
         while callback is not None:
             local.in_callback = True
+            if process.races is not None:
+                process.races.learn(callback.step)
+                local.holding = callback.step if callback.block else None
             try:
                 process.nesting.outside(callback.function, callback.user_data)
             except BaseException as error:
@@ -154,6 +157,7 @@ class ReportCalls:
                 raise SystemError("acl.rt.process_report returned a result with an exception set") from error
             finally:
                 local.in_callback = False
+                local.holding = None
             with engine.lock:
                 self._returned(engine, report, callback)
                 callback = report.entries.popleft() if report.entries else None

@@ -73,6 +73,8 @@ class StreamCalls:
         found = self._explicit(stream)
         if not found.context.device.lost:
             self._abort(found)
+            if self._process.races is not None:
+                self._process.races.settled((found,))
         self._forget(found)
         return codes.SUCCESS
 
@@ -137,9 +139,13 @@ class StreamCalls:
         """0: complete, 1: not ready; gives a pending failure once. Never waits."""
         process = self._process
         found = process.stream(stream)
+        races = process.races
+        seen = races.here(found) if races is not None else None
         with process.engine_of(found).lock:
             complete = found.completed == found.submitted
             fault = found.take_fault()
+        if races is not None and complete:
+            races.learn(seen)
         if fault is not None:
             return codes.STREAM_STATUS_RESERVED, process.fail(fault.code, fault.text)
         return (codes.STREAM_COMPLETE if complete else codes.STREAM_NOT_READY), codes.SUCCESS

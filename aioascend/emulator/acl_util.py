@@ -82,6 +82,9 @@ class UtilCalls:
     def ptr_to_bytes(self, address: int, size: int) -> bytes:
         """Copy of host memory."""
         self._host(address, size, "ptr_to_bytes")
+        if self._process.races is not None:
+            block = self._process.pinned.find(address)
+            self._process.races.host(block, address, size, False, "acl.util.ptr_to_bytes")
         return ctypes.string_at(address, size)
 
     @call("O", bare=0)

@@ -52,7 +52,7 @@ class Config:
     """One emulated machine. Sizes are bytes; the limits are those of the chip named (reference §6, §7).
 
     `strict` makes errors of what hardware forbids or leaves undefined, and remembers where everything was made;
-    `trace` only remembers.
+    `trace` only remembers. `races` finds accesses without an order.
     """
 
     devices: int = 1
@@ -77,6 +77,8 @@ class Config:
     trace: bool = False
     # open real offline models (.om), with outputs that are made up
     dry_run: bool = False
+    # whether accesses without an order are looked for; None: in strict mode
+    races: bool | None = None
 
     def __post_init__(self) -> None:
         for name, least in (
@@ -103,6 +105,11 @@ class Config:
         return soc != "Ascend310"
 
     @property
+    def finds_races(self) -> bool:
+        """Whether accesses without an order are looked for."""
+        return self.strict if self.races is None else self.races
+
+    @property
     def stream_limit(self) -> int:
         """Streams of a device, default ones included."""
         return self.streams or _limits(self.soc_name)[0]
@@ -115,7 +122,7 @@ class Config:
     @classmethod
     def from_env(cls, **changes: Any) -> Config:
         """Defaults from ``AIOASCEND_EMULATOR_DEVICES``, ``_MEMORY`` (bytes, ``512M``, ``8G``), ``_THREADS``, ``_SOC``,
-        ``_CANN``, ``_STRICT``, ``_DRY_RUN`` and ``_PROFILE`` (a TOML file).
+        ``_CANN``, ``_STRICT``, ``_RACES``, ``_DRY_RUN`` and ``_PROFILE`` (a TOML file).
         """
         values: dict[str, Any] = {}
         for field, variable, convert in (
@@ -125,6 +132,7 @@ class Config:
             ("soc_name", "SOC", str),
             ("cann", "CANN", str),
             ("strict", "STRICT", _switch),
+            ("races", "RACES", _switch),
             ("dry_run", "DRY_RUN", _switch),
             ("profile", "PROFILE", Profile.from_file),
         ):

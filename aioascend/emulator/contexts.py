@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from .device_model import Fault, Stream
 
 if TYPE_CHECKING:
+    from .happens_before import Step
     from .process import Device
 
 
@@ -18,6 +19,8 @@ class ThreadState(threading.local):
     message: str | None = None
     last_error: int = 0
     in_callback: bool = False
+    # for the race detector: the place of the callback that it runs, if that holds its stream
+    holding: Step | None = None
 
 
 class Context:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from . import codes
 
 if TYPE_CHECKING:
+    from .findings import Site
     from .tasks import Callback
 
 
@@ -57,6 +58,22 @@ class Waiter(Protocol):
         """Let the thread go with this status."""
 
 
+class Watch(Protocol):
+    """What is told of every task that is put on a stream; the driver's lock is held."""
+
+    def submitted(self, stream: Stream, task: Task) -> None:
+        """`task` is about to be put on `stream`; an exception keeps it from there."""
+
+    def dropped(self, stream: Stream, tasks: Iterable[Task]) -> None:
+        """These tasks will never run."""
+
+    def returned(self, callback: Callback) -> None:
+        """A callback that blocks has returned, or will never run."""
+
+    def tell(self) -> None:
+        """Called when the lock is not held."""
+
+
 class Fault:
     """Why a task failed: a status code, a sentence, and the rule that was broken if it was one."""
 
@@ -82,6 +99,7 @@ class Stream:
         "fault",
         "flags",
         "handle",
+        "line",
         "priority",
         "queue",
         "ready_at",
@@ -108,6 +126,8 @@ class Stream:
         self.aborted = False
         # with a time profile: when, on the device's clock, the stream got to where it stands
         self.ready_at = 0.0
+        # what a watch knows of it
+        self.line: Any = None
 
     def take_fault(self) -> Fault | None:
         """The pending failure, which is reported once; the one that stopped the context is reported again and again."""
@@ -129,10 +149,12 @@ class Stream:
 class Marker:
     """One record of an event: what later waits and queries of that event refer to."""
 
-    __slots__ = ("done", "parked", "time", "waiters")
+    __slots__ = ("done", "mark", "parked", "time", "waiters")
 
     def __init__(self) -> None:
         self.done = False
+        # what a watch knows of it
+        self.mark: Any = None
         self.time = 0.0
         self.parked: list[tuple[Stream, Task]] = []
         self.waiters: list[Waiter] = []
@@ -149,7 +171,7 @@ class Event:
     when the stream reaches it, cleared by a reset.
     """
 
-    __slots__ = ("context", "flags", "flavour", "handle", "marker", "parked", "raised", "waits")
+    __slots__ = ("context", "flags", "flavour", "handle", "marker", "order", "parked", "raised", "waits")
 
     def __init__(self, handle: int = 0, context: Any = None, flavour: Flavour = Flavour.EX, flags: int = 1) -> None:
         self.handle = handle
@@ -160,6 +182,8 @@ class Event:
         self.raised = False
         self.parked: list[tuple[Stream, Task]] = []
         self.waits = 0
+        # what a watch knows of it
+        self.order: Any = None
 
 
 class ReportQueue:
@@ -247,12 +271,16 @@ class Work(Task):
     """A task that takes time. `run` does it and returns what went wrong, or None.
 
     `inline` work is so short that the driver may do it under its lock. `lane` is what it occupies, if anything.
-    `deadline` is when it is done by the time profile, and `hung` means that it never will be.
+    `deadline` is when it is done by the time profile, and `hung` means that it never will be. `accesses` is the memory
+    that it touches, for a watch: (block, from, to, whether it writes); `use` is what the watch knows of it.
     """
 
     kind: ClassVar[str] = "any"
+    call: ClassVar[str] = "a task"
 
-    __slots__ = ("deadline", "done", "hung", "inline", "lane", "server", "site", "stream", "unit")
+    __slots__ = (
+        "accesses", "deadline", "done", "hung", "inline", "lane", "server", "site", "stream", "unit", "use",
+    )  # fmt: skip
 
     def __init__(self, inline: bool = False, lane: Lane | None = None, unit: ComputeUnit | None = None) -> None:
         self.inline = inline
@@ -263,7 +291,9 @@ class Work(Task):
         self.deadline = 0.0
         self.hung = False
         # the program's line that submitted it, if anybody asked for it
-        self.site = ""
+        self.site: Site | None = None
+        self.accesses: tuple[tuple[Any, int, int, bool], ...] = ()
+        self.use: Any = None
         # called once when the work has ended or was dropped
         self.done: Callable[[], None] | None = None
 
@@ -340,12 +370,15 @@ class DeviceModel:
         self.records = 0
         # set by whoever injects faults: seconds by which the next callback is late
         self.lateness: Callable[[], float] | None = None
+        self.watch: Watch | None = None
         self._order = itertools.count()
 
     # -- submission ---------------------------------------------------------------------------------------------
 
     def submit(self, stream: Stream, task: Task) -> bool:
         """Append `task`; True when the stream became ready, so that somebody has to call `advance`."""
+        if self.watch is not None:
+            self.watch.submitted(stream, task)
         stream.queue.append(task)
         stream.submitted += 1
         if stream.state is State.IDLE:
@@ -497,6 +530,8 @@ class DeviceModel:
 
     def returned(self, callback: Callback) -> bool:
         """A callback returned or will never run; True when its stream, held by it, can go on."""
+        if callback.block and self.watch is not None:
+            self.watch.returned(callback)
         stream = callback.stream
         if not callback.block or stream is None:
             return False
@@ -538,6 +573,8 @@ class DeviceModel:
                 assert isinstance(head, Work)
                 head.stream = None
                 head.finished(self)
+                if self.watch is not None:
+                    self.watch.dropped(stream, (head,))
                 stream.completed += 1
                 stream.state = State.IDLE
             else:
@@ -549,6 +586,8 @@ class DeviceModel:
             stream.state = State.IDLE
         dropped = list(stream.queue)
         stream.queue = kept
+        if self.watch is not None:
+            self.watch.dropped(stream, dropped)
         for task in dropped:
             task.dropped(self)
             stream.completed += 1

@@ -114,13 +114,15 @@ class Engine:
         """Queue `task` for the function `call`, when there is room for it, and see to it that somebody looks."""
         try:
             self.room(stream, call)
+            with self.lock:
+                if self.model.submit(stream, task) and not self._expected:
+                    self.kick()
         except BaseException:
             with self.lock:
                 task.dropped(self.model)
             raise
-        with self.lock:
-            if self.model.submit(stream, task) and not self._expected:
-                self.kick()
+        if self.model.watch is not None:
+            self.model.watch.tell()
 
     def room(self, stream: Stream, call: str) -> None:
         """Wait until `stream` takes another task. The lock is not held."""

@@ -9,12 +9,15 @@ import sys
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from types import TracebackType
+from types import FrameType, TracebackType
 
 from .args import Failure
 
 logger = logging.getLogger("aioascend.emulator")
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_INNER = (os.path.join(_HERE, "emulator") + os.sep, os.path.join(_HERE, "driver") + os.sep)
+_LIBRARY = os.path.dirname(os.__file__) + os.sep
+_PACKAGES = os.path.join(_LIBRARY, "site-packages") + os.sep
 UNKNOWN = "an unknown place (strict mode and trace remember it)"
 
 
@@ -81,12 +84,69 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def call_site() -> str:
-    """Where the nearest caller outside aioascend is: ``prog.py:12 in run``."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
+class Site:
+    """A line of the program, of which the text is made when somebody asks: most are never told."""
+
+    __slots__ = ("_at", "_code")
+
+    def __init__(self, frame: FrameType) -> None:
+        self._code = frame.f_code
+        self._at = frame.f_lasti
+
+    def __str__(self) -> str:
+        code, line = self._code, self._code.co_firstlineno
+        for start, end, number in code.co_lines():
+            if start <= self._at < end and number is not None:
+                line = number
+        return f"{code.co_filename}:{line} in {code.co_name}"
+
+
+_PROGRAM, _OURS, _OUTER, _STANDARD = range(4)
+_files: dict[str, int] = {}
+
+
+def _kind(file: str) -> int:
+    if file.startswith(_HERE):
+        kind = _OURS if file.startswith(_INNER) else _OUTER
+    elif file.startswith("<frozen") or (file.startswith(_LIBRARY) and not file.startswith(_PACKAGES)):
+        kind = _STANDARD
+    else:
+        kind = _PROGRAM
+    _files[file] = kind
+    return kind
+
+
+def _nearest() -> FrameType:
+    """The nearest frame of the program; on a thread of aioascend's own, the nearest that says what it was doing."""
+    frame: FrameType | None = sys._getframe(2)
+    outer = standard = None
+    while frame is not None:
+        file = frame.f_code.co_filename
+        kind = _files.get(file)
+        if kind is None:
+            kind = _kind(file)
+        if kind == _PROGRAM:
+            return frame
+        if kind == _OUTER:
+            outer = outer or frame
+        elif kind == _STANDARD:
+            standard = standard or frame
         frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
+    return outer or standard or sys._getframe(2)
+
+
+def here() -> Site:
+    """Where the program is."""
+    return Site(_nearest())
+
+
+def call_site() -> str:
+    """Where the nearest caller outside aioascend is: ``prog.py:12 in run``.
+
+    What a thread of aioascend's own does is done in no line of the program's: it is the nearest one in aioascend above
+    the emulator and the driver.
+    """
+    return str(Site(_nearest()))
 
 
 def raised_at(trace: TracebackType | None) -> str:
@@ -109,7 +169,7 @@ class Findings:
         self.strict = strict
         self.trace = strict or trace
         self._lock = threading.RLock()
-        self._violations: dict[tuple[str, str], Violation] = {}
+        self._violations: dict[tuple[str, str, str], Violation] = {}
         # the how manieth thing it was that was made, and where
         self._sites: dict[tuple[str, int], tuple[int, str]] = {}
         self._made = itertools.count()
@@ -129,17 +189,19 @@ class Findings:
         where: str | None = None,
         quiet: bool = False,
         once: bool = False,
+        against: str = "",
     ) -> None:
         """Something forbidden happened in `call`. With a `code`, strict mode lets the call fail with it.
 
-        `quiet`: it is in the log already. `once`: the log gets the rule's first line only.
+        `quiet`: it is in the log already. `once`: the log gets the rule's first line only. `against`: another line that
+        takes part in it, so that the same with a third line is told too.
         """
         if where is None:
             where = call_site()
         with self._lock:
-            old = self._violations.get((rule, where))
-            quiet = quiet or old is not None or (once and any(known == rule for known, _ in self._violations))
-            self._violations[rule, where] = (
+            old = self._violations.get((rule, where, against))
+            quiet = quiet or old is not None or (once and any(known == rule for known, _, _ in self._violations))
+            self._violations[rule, where, against] = (
                 Violation(rule, call, text, where) if old is None else replace(old, times=old.times + 1)
             )
         if not quiet:

@@ -17,7 +17,7 @@ from .acl_top import DataBuffer
 from .args import Failure
 from .device_model import Fault, Lane
 from .memory import Block, DeviceMemory, move
-from .model import Execute, Model
+from .model import Execute, Model, accesses
 from .process import Process
 from .profile import Profile
 from .tensors import Tensor
@@ -108,7 +108,7 @@ class FreeRuns:
             results.append((buffer, block))
             blocks.append(block)
         device = model.context.device
-        return FreeRun(
+        run = FreeRun(
             device.running().model.compute,
             model,
             tuple(addresses),
@@ -119,6 +119,13 @@ class FreeRuns:
             device.memory,
             lambda index, tensor: self._tell(outputs, index, tensor),
         )
+        if self._process.races is not None:
+            # how much of its outputs it writes is not known before
+            places = [(buffer, block) for buffer, block in results if block is not None]
+            sizes = [tensor.nbytes for tensor in tensors] + [buffer.size for buffer, _ in places]
+            starts = [*addresses, *(buffer.address + block.delta for buffer, block in places)]
+            run.accesses = accesses(model, blocks, starts, sizes, len(tensors))
+        return run
 
     def _buffers(self, dataset: int, tensors: Sequence[Tensor], side: str) -> list[DataBuffer]:
         handles = self._datasets.dataset(dataset)

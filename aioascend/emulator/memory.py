@@ -82,6 +82,7 @@ class Block:
         "loans",
         "owner",
         "requested",
+        "shadow",
         "size",
         "start",
         "users",
@@ -100,6 +101,8 @@ class Block:
         self.users = 0
         # loaded models that have borrowed it
         self.loans = 0
+        # who touched it last, for the race detector
+        self.shadow: Any = None
 
     def __repr__(self) -> str:
         kind = "pinned host" if self.device < 0 else f"device {self.device}"

@@ -254,6 +254,31 @@ class Model(ComputeUnit):
         self.gear: Gear | None = None
 
 
+def accesses(
+    model: Model, blocks: Sequence[Block], addresses: Sequence[int], nbytes: Sequence[int], inputs: int
+) -> tuple[tuple[Block, int, int, bool], ...]:
+    """What a run reads and writes: its inputs, which come first, its outputs, and memory that the model has borrowed.
+
+    `blocks` are those of the borrowed memory and of every tensor, but perhaps of empty ones.
+    """
+    found = []
+    borrowed = list(model.borrowed)
+    for one in borrowed:
+        start = one.place - one.block.delta
+        found.append((one.block, start, start + one.size, one.what == "work"))
+    place = len(borrowed)
+    for index, (address, size) in enumerate(zip(addresses, nbytes, strict=True)):
+        if size:
+            block = blocks[place]
+            while not block.start <= address - block.delta < block.start + block.size:
+                place += 1
+                block = blocks[place]
+            place += 1
+            start = address - block.delta
+            found.append((block, start, start + size, index >= inputs))
+    return tuple(found)
+
+
 _USED = "use-after-free"
 
 
@@ -261,6 +286,7 @@ class Execute(Work):
     """One run of a model on a stream."""
 
     kind = "execute"
+    call = "acl.mdl.execute_async"
 
     __slots__ = ("addresses", "blocks", "model", "profile")
 

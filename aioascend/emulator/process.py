@@ -16,10 +16,11 @@ from .contexts import Context, ThreadState
 from .device_model import Event, Fault, ReportQueue, Stream, Work
 from .engine import Engine
 from .faults import Faults
-from .findings import UNKNOWN, Findings, Leak, call_site, counted
+from .findings import UNKNOWN, Findings, Leak, counted, here
 from .host_objects import HostObjects
 from .memory import Block, Blocks, DeviceMemory, FreedPinned
 from .nesting import Nesting
+from .races import Races
 from .tasks import undelivered
 from .wait_graph import HostWait
 from .waiting import wait_for_room
@@ -108,6 +109,7 @@ class Process:
         self.swept: list[Leak] = []
         self.left: tuple[Leak, ...] | None = None
         self.findings = Findings(config.strict, config.trace)
+        self.races = Races(self.findings, self) if config.finds_races else None
         self.faults = Faults(self.lose_device, config.devices)
         self.on_exception: Callable[[int], Any] | None = None
         self.exceptions: dict[int, dict[str, int]] = {}
@@ -250,7 +252,7 @@ class Process:
             self.use(*once)
             task.done = partial(self.unuse, *once)
         if self.findings.trace:
-            task.site = call_site()
+            task.site = here()
 
     def at_home(self, block: Block, device: int, call: str) -> None:
         """Note the use of another device's memory on `device`, unless it was let at it."""
@@ -397,6 +399,8 @@ class Process:
                 what = ", ".join(counted(kinds.count(kind), kind) for kind in sorted(set(kinds)))
                 name = f"the default context of device {device.index}" if context.default else repr(context)
                 self.findings.note("teardown-order", call, f"{name} was closed with {what} left in it")
+            if self.races is not None:
+                self.races.settled(context.every_stream())
             context.streams.clear()
             self.forget_reports()
             for handle, event in list(self.events.items()):
@@ -448,6 +452,8 @@ class Process:
         Where the parent had not initialised anything the child is as good as a fresh process.
         """
         self.findings.forked()
+        if self.races is not None:
+            self.races.forked()
         self.host_objects.forked()
         if not self.initialised and not self.contexts:
             self.pid = os.getpid()
@@ -467,6 +473,7 @@ class Process:
         index, faults = device.index, self.faults
         engine.sabotage = lambda work: faults.on_task(work.kind, index)
         engine.model.lateness = faults.on_callback
+        engine.model.watch = self.races
         engine.on_fault = lambda work, fault: self._report_exception(device, work, fault)
         depth = engine.depth = self.config.stream_depth
         engine.on_full = lambda stream, call: wait_for_room(self, stream, depth, call)
@@ -476,7 +483,7 @@ class Process:
         """Tell the program's exception callback about a failed task, on the thread that ran it."""
         if fault.rule:
             kind = "task" if work.kind == "any" else work.kind
-            self.findings.note(fault.rule, f"a queued {kind}", fault.text, where=work.site or UNKNOWN)
+            self.findings.note(fault.rule, f"a queued {kind}", fault.text, where=str(work.site or UNKNOWN))
         function, stream = self.on_exception, work.stream
         if function is None or stream is None:
             return
@@ -515,6 +522,8 @@ class Process:
         with engine.lock:
             for stream in device.all_streams():
                 engine.model.drop(stream, code)
+        if self.races is not None:
+            self.races.settled(device.all_streams())
         for model in list(self.models.values()):
             if model.context.device is device and model.network is not None:
                 model.network.terminate()

@@ -111,7 +111,7 @@ def undelivered(stream: Stream) -> int:
 class Callback(Task):
     """A host function for the stream's report thread; ``block`` holds the stream until it has returned."""
 
-    __slots__ = ("block", "function", "late", "site", "stream", "user_data")
+    __slots__ = ("block", "function", "late", "site", "step", "stream", "user_data")
 
     def __init__(self, function: Callable[[Any], Any], user_data: Any, block: bool) -> None:
         self.function = function
@@ -121,11 +121,15 @@ class Callback(Task):
         self.late = False
         # the program's line that launched it, if anybody asked for it
         self.site = ""
+        # what a watch knows of it
+        self.step: Any = None
 
     def begin(self, model: DeviceModel, stream: Stream, now: float) -> Step:
         """Hand the function to the report thread."""
         report = stream.report
         if report is None:
+            if self.block and model.watch is not None:
+                model.watch.returned(self)
             return Step.DONE
         if model.lateness is not None and not self.late and (seconds := model.lateness()):
             self.late = True

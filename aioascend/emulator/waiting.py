@@ -28,6 +28,16 @@ def wait_for_stream(process: Process, stream: Stream, milliseconds: int, call: s
 
     A negative time is for ever; the time going by gives 507046 and leaves the stream running.
     """
+    races = process.races
+    if races is None:
+        return _wait_for_stream(process, stream, milliseconds, call)
+    seen = races.here(stream)
+    fault = _wait_for_stream(process, stream, milliseconds, call)
+    races.learn(seen)
+    return fault
+
+
+def _wait_for_stream(process: Process, stream: Stream, milliseconds: int, call: str) -> Fault | None:
     engine = process.engine_of(stream)
     with engine.lock:
         target = stream.submitted
@@ -47,9 +57,11 @@ def wait_for_stream(process: Process, stream: Stream, milliseconds: int, call: s
 
 def wait_for_device(process: Process, device: Device, milliseconds: int, call: str) -> None:
     """Wait for every stream of the device. A pending failure stays for its own stream's next status call."""
-    engine = device.running()
+    engine, races = device.running(), process.races
     end = perf_counter() + milliseconds / 1000
-    for stream in device.all_streams():
+    streams = device.all_streams()
+    seen = [races.here(stream) for stream in streams] if races is not None else []
+    for stream in streams:
         with engine.lock:
             target = stream.submitted
             if stream.completed >= target:
@@ -60,6 +72,9 @@ def wait_for_device(process: Process, device: Device, milliseconds: int, call: s
             raise Failure(waiter.code, "waiting was ended: a stream was aborted or the device shut down")
         if not waiter.woken and stream.completed < target:
             raise Failure(codes.STREAM_SYNC_TIMEOUT, f"device {device.index} still has work after {milliseconds} ms")
+    if races is not None:
+        for step in seen:
+            races.learn(step)
 
 
 def wait_for_room(process: Process, stream: Stream, depth: int, call: str) -> None:

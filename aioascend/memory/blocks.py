@@ -36,7 +36,12 @@ class PinnedBlock:
         self._driver = driver
         self.nbytes = nbytes
         self.address = driver.malloc_host(nbytes)
+        self.host_access(write=True)
         ctypes.memset(self.address, 0, nbytes)
+
+    def host_access(self, *, write: bool) -> None:
+        """Announce that the host is about to touch it: no queued work may be in the way."""
+        self._driver.host_access(self.address, self.nbytes, write)
 
     def free(self) -> None:
         """Free it; no queued work and no array may refer to it. A second call does nothing."""

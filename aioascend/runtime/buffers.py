@@ -43,6 +43,7 @@ class InputBuffer:
 
     def lend(self, when_dropped: Callable[[], None]) -> list[Array]:
         """Fresh arrays over the block; `when_dropped` is called once when the last of them is gone, on any thread."""
+        self.block.host_access(write=True)  # from now on, and nobody tells when
         owner = ArrayInterface(self.block.address, self.block.nbytes)
         raw: Array = np.asarray(owner)
         weakref.finalize(owner, when_dropped).atexit = False

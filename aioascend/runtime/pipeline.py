@@ -201,6 +201,7 @@ class Pipeline(Tenant):
         marks = request.marks
         if marks is not None:
             marks.copied_from = now()
+        request.buffer.block.host_access(write=True)
         try:
             for view, array in zip(request.buffer.views, arrays, strict=True):
                 if not copy_array(view, array, lambda: request.abandoned):
@@ -257,6 +258,7 @@ class Pipeline(Tenant):
             self._core.copy(self._copy_out_and_tell, request, outlet, index)
             return
         else:
+            outlet.block.host_access(write=False)
             try:
                 arrays = [view.copy() for view in outlet.views]
             except Exception as failure:
@@ -268,6 +270,7 @@ class Pipeline(Tenant):
     def _copy_out_and_tell(self, request: Request, outlet: OutputBuffer, index: int) -> None:
         arrays: list[Array] = []
         error: Exception | None = None
+        outlet.block.host_access(write=False)
         try:
             for view in outlet.views:
                 array = np.empty_like(view)

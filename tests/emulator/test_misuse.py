@@ -174,18 +174,19 @@ class Shared:
         works[1] = works[apart]
         load = npu.mdl.load_from_file_with_mem
         self.models = [npu.ok(load(str(path), work, work_size, self.weight, weight_size)) for work in works]
-        self.dataset = npu.dataset((npu.device(24), 24))
+        self.datasets = [npu.dataset((npu.device(24), 24)) for _ in works]
 
 
 def run_both(npu: Driver, shared: Shared) -> int:
     first, second = npu.stream(), npu.stream()
     release = npu.hold(first)
-    npu.ok(npu.mdl.execute_async(shared.models[0], shared.dataset, shared.dataset, first))
-    code: int = npu.mdl.execute_async(shared.models[1], shared.dataset, shared.dataset, second)
+    one, other = shared.datasets
+    npu.ok(npu.mdl.execute_async(shared.models[0], one, one, first))
+    code: int = npu.mdl.execute_async(shared.models[1], other, other, second)
     release()
     npu.ok(npu.rt.synchronize_stream(first))
     npu.ok(npu.rt.synchronize_stream(second))
-    npu.ok(npu.mdl.execute_async(shared.models[1], shared.dataset, shared.dataset, second))
+    npu.ok(npu.mdl.execute_async(shared.models[1], other, other, second))
     npu.ok(npu.rt.synchronize_stream(second))
     for model in shared.models:
         npu.ok(npu.mdl.unload(model))
@@ -209,7 +210,7 @@ def test_loads_with_one_work_memory_take_turns_on_a_stream(strict: Driver, tmp_p
     shared, stream = Shared(strict, tmp_path / "m.onnx"), strict.stream()
     release = strict.hold(stream)
     for model in shared.models * 2:
-        strict.ok(strict.mdl.execute_async(model, shared.dataset, shared.dataset, stream))
+        strict.ok(strict.mdl.execute_async(model, *2 * shared.datasets[:1], stream))
     release()
     strict.ok(strict.rt.synchronize_stream(stream))
     assert kinds(strict) == []
@@ -218,7 +219,7 @@ def test_loads_with_one_work_memory_take_turns_on_a_stream(strict: Driver, tmp_p
 def test_a_synchronous_run_says_where_it_is(strict: Driver, tmp_path: Path) -> None:
     shared = Shared(strict, tmp_path / "m.onnx")
     strict.ok(strict.rt.memset(shared.weight, shared.weight_size, 0, shared.weight_size))
-    assert strict.mdl.execute(shared.models[0], shared.dataset, shared.dataset) == 507015
+    assert strict.mdl.execute(shared.models[0], *2 * shared.datasets[:1]) == 507015
     (violation,) = strict.emulator.report().violations
     assert violation.rule == "weights-overwritten"
     assert "test_misuse.py" in violation.where
@@ -236,7 +237,7 @@ def use_elsewhere(npu: Driver) -> list[int]:
     described, buffer = npu.acl.create_tensor_desc(0, [16], 2), npu.acl.create_data_buffer(away, 64)
     codes = [
         npu.rt.memset(away, 64, 0, 64),
-        npu.rt.memset_async(away, 64, 0, 64, stream),
+        npu.rt.memset_async(away, 64, 0, 64, stream) or npu.rt.synchronize_stream(stream),
         npu.mdl.execute(loaded, dataset, dataset),
         npu.mdl.execute_async(loaded, dataset, dataset, stream),
         npu.acl.op.cast(described, buffer, described, buffer, 0, stream),
