@@ -30,6 +30,7 @@ class RawModel:
         self._reuse = reuse
         self._sizes = (given, taken)
         acl.init()  # or it was initialised before
+        ok(acl.rt.set_device(0))  # counted: a session that closes meanwhile does not take the device away
         self._context = ok(acl.rt.create_context(0))
         self._content = content
         self._model = ok(acl.mdl.load_from_mem(acl.util.bytes_to_ptr(content), len(content)))
@@ -93,6 +94,7 @@ class RawModel:
         ok(acl.rt.destroy_stream(self._stream))
         ok(acl.mdl.unload(self._model))
         ok(acl.rt.destroy_context(self._context))
+        ok(acl.rt.reset_device(0))
 
 
 def _address(buffer: bytearray) -> int:

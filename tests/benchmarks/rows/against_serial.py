@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import statistics
 from time import perf_counter as now
 
 import aioascend
@@ -34,7 +35,11 @@ def measure(settings: Settings) -> Outcome:
                         serial.run()
                     theirs.append(BLOCK / (now() - start))
                 outcome.values.append(ratio(ours, theirs))
-                outcome.notes["raw, per second"] = round(theirs[-1], 2)
+                # Raw calls wait for a wake-up each time: more than 1.375 means that theirs were late, not that ours are fast.
+                outcome.notes["raw, per second"] = round(statistics.median(theirs), 2)
+                outcome.notes["ours over the 90.9 of raw calls that lose nothing"] = round(
+                    statistics.median(ours) / (1e3 / 11), 3
+                )
 
     with device(staged(2, 8, 1)) as emulator:
         serial = RawModel(emulator, head(), plan([160]).nbytes, plan([64]).nbytes)
