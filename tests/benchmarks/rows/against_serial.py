@@ -35,7 +35,7 @@ def measure(settings: Settings) -> Outcome:
                         serial.run()
                     theirs.append(BLOCK / (now() - start))
                 outcome.values.append(ratio(ours, theirs))
-                # Raw calls wait for a wake-up each time: more than 1.375 means that theirs were late, not that ours are fast.
+                # Raw calls wait for a wake-up each time: above 1.375 theirs were late, ours not faster.
                 outcome.notes["raw, per second"] = round(statistics.median(theirs), 2)
                 outcome.notes["ours over the 90.9 of raw calls that lose nothing"] = round(
                     statistics.median(ours) / (1e3 / 11), 3
