@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..driver import Backend, DeviceName, Driver
-from ..errors import AclError, AioascendError, SessionClosed, StaleLease, again
+from ..errors import AclError, AioascendError, SessionClosed, StaleLease, add_note, again
 from .completion import Completion, make_completion
 from .device_loop import DeviceLoop
 from .recovery import Recovery
@@ -31,6 +31,12 @@ __all__ = ["DeviceCore", "Then"]
 logger = logging.getLogger("aioascend.runtime")
 
 T = TypeVar("T")
+
+_NO_DEVICE = (
+    "NPU {index} did not open. See whether `npu-smi info` lists it, whether this user and container may open "
+    "/dev/davinci{index} and /dev/davinci_manager, and whether other processes use up its memory or the number of "
+    "processes that a device takes (64; 32 in a virtual machine)."
+)
 
 Then = Callable[[AclError | None], None]
 """What follows a completion; the error says that the point may not have been reached."""
@@ -140,7 +146,12 @@ class DeviceCore:
         """Set the device, make a context and the completion bridge; control thread. Nothing is left when it raises."""
         driver = self.driver
         with ExitStack() as stack:
-            driver.set_device(self._index)
+            try:
+                driver.set_device(self._index)
+            except AclError as error:
+                if driver.backend.kind == "npu":
+                    add_note(error, _NO_DEVICE.format(index=self._index))
+                raise
             stack.callback(self.quietly, driver.reset_device, self._index)
             driver.read_run_mode()
             self.context = driver.create_context(self._index)

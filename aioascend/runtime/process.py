@@ -15,11 +15,11 @@ from functools import partial
 from typing import Any
 
 from ..driver import Backend, DeviceName, Driver, backend, known, refuse, restore
-from ..errors import AioascendError, ForkedProcess
+from ..errors import AioascendError, ForkedProcess, SessionClosed
 from .background import join_all
 from .core import DeviceCore
 
-__all__ = ["acquire", "check_forks", "exiting", "forks", "leave", "open_devices", "shutdown"]
+__all__ = ["acquire", "check_forks", "exiting", "forks", "leave", "open_devices", "retain", "shutdown"]
 
 _FORKED = (
     "this process was forked from one that had opened {what}: device state and threads do not exist in a forked "
@@ -71,6 +71,16 @@ def acquire(name: DeviceName) -> tuple[DeviceCore, Future[None]]:
 
 def _failed(started: Future[None]) -> bool:
     return started.done() and started.exception() is not None
+
+
+def retain(core: DeviceCore) -> None:
+    """One user more of a device that is open or closing: what undoes it is another `leave`."""
+    with _lock:
+        for use in (*_uses.values(), *_former):
+            if use.core is core:
+                use.users += 1
+                return
+    raise SessionClosed(f"{core.name} is closed")
 
 
 def leave(core: DeviceCore) -> None:

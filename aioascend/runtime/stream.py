@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import math
 import operator
+import weakref
 from collections.abc import Generator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ..driver.constants import EventFlag
 from ..errors import InvalidInput
-from ..memory.blocks import Array, DeviceBlock, PinnedBlock, array_at
+from ..memory.blocks import Array, ArrayInterface, DeviceBlock, PinnedBlock
+from . import process
+from .background import in_background
 from .core import DeviceCore
 from .handles import Handle, Point
 
@@ -55,7 +59,8 @@ class DeviceBuffer(_Buffer):
 class PinnedBuffer(_Buffer):
     """Page-locked host memory, zeroed at first; `array` is a numpy array over it.
 
-    The array must not be used after the release.
+    An array that somebody still holds after the release stays readable: the memory is given back, and its device
+    closed, when the last array over it is gone.
     """
 
     _what = "pinned buffer"
@@ -66,13 +71,39 @@ class PinnedBuffer(_Buffer):
     def __init__(self, core: DeviceCore, block: PinnedBlock, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
         super().__init__(core, block)
         self.nbytes = math.prod(shape) * dtype.itemsize
-        self._array = array_at(block.address, 0, dtype, shape, self.nbytes)
+        owner = ArrayInterface(block.address, self.nbytes)
+        raw: Array = np.asarray(owner)
+        self._array: Array | None = raw.view(dtype).reshape(shape)
+        self._seen = weakref.ref(owner)
 
     @property
     def array(self) -> Array:
         """The memory as an array of the dtype and shape that were asked for; raises `StaleLease` after the release."""
+        array = self._array
         self.check()
-        return self._array
+        assert array is not None
+        return array
+
+    def _release(self) -> None:
+        for stream in self._streams:
+            stream.drain_blocking()
+        self._array = None
+        owner = self._seen()
+        if owner is None:
+            self._block.free()
+            return
+        process.retain(self._core)
+        weakref.finalize(
+            owner, in_background, "aioascend-close", partial(_free_late, self._core, self._block)
+        ).atexit = False
+
+
+def _free_late(core: DeviceCore, block: DeviceBlock | PinnedBlock) -> None:
+    """Free a block that was released before the last array over it was gone; in a thread of its own."""
+    try:
+        core.control(core.quietly, block.free).result()
+    finally:
+        process.leave(core)
 
 
 class Event(Handle):

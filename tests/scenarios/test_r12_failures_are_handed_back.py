@@ -19,7 +19,6 @@ ANSWER = np.array([11], np.float32)
 WATCHDOG = 10.0
 
 
-@pytest.mark.loops
 @pytest.mark.parametrize("depth, instances", [(1, 1), (3, 1), (2, 2)])
 async def test_more_failures_than_places_one_after_another_and_all_at_once(
     standing, depth: int, instances: int

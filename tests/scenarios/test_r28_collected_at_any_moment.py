@@ -77,6 +77,24 @@ async def test_dropped_with_four_runs_in_flight(
     assert [str(leak) for leak in emulator.report().leaks if leak.kind != "init"] == []
 
 
+async def test_an_array_over_pinned_memory_outlives_its_buffer_and_its_device(emulator: Emulator) -> None:
+    async with aioascend.Device("emulator:0") as device:
+        released, kept = await device.malloc_host((3, 4), np.int32), await device.malloc_host(64)
+        arrays = [released.array, kept.array[::2], kept.array.reshape(8, 8)]
+        arrays[0][:] = 7
+        await released.release()
+        with pytest.raises(aioascend.StaleLease):
+            _ = released.array
+        assert (arrays[0] == 7).all()
+        arrays[1][:] = 9
+    assert (arrays[0] == 7).all()
+    assert (arrays[1] == 9).all()
+    assert {leak.kind for leak in emulator.report().leaks} >= {"pinned memory"}
+    arrays.clear()
+    await eventually(lambda: not emulator.threads)
+    assert [str(leak) for leak in emulator.report().leaks if leak.kind != "init"] == []
+
+
 async def test_everything_that_stands_for_something_is_dropped_in_any_order(emulator: Emulator) -> None:
     for order in range(6):
         session = aioascend.Session(kit.pos(), depth=2)

@@ -34,7 +34,10 @@ def test_set_device_fails(code: int, name: str) -> None:
         assert (error.code, error.call, error.device) == (code, "acl.rt.set_device", "npu:0")
         assert any(part in error.name for part in name.split("|"))
         assert "was told to fail" in error.detail
-        assert "507007" not in str(error)
+        said = "\n".join([str(error), *getattr(error, "__notes__", [])])
+        assert "507007" not in said
+        for hint in ("npu-smi info", "/dev/davinci0", "memory", "processes"):
+            assert hint in said
         stub.clear()
         with aioascend.Session(stub.model, devices="npu:0") as session:
             session.infer_sync(X)

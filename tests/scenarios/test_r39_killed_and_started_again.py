@@ -53,6 +53,8 @@ def shared_memory() -> set[str]:
 def test_a_device_that_others_hold_says_what_it_may_be() -> None:
     with stubbed() as stub:
         stub.fail("acl.rt.set_device", 507033)
-        with pytest.raises(aioascend.AclError, match="the device did not start: often in use"):
+        with pytest.raises(aioascend.AclError, match="the device did not start: often in use") as caught:
             aioascend.Session(stub.model, devices="npu:0").open_sync()
+        said = "\n".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
+        assert "the number of processes that a device takes (64; 32 in a virtual machine)" in said
         stub.assert_balanced()
