@@ -94,6 +94,7 @@ class Session(Uncopyable):
         max_waiting_bytes: int = _WAITING_BYTES,
         warmup: int = 0,
         dry_run: bool = False,
+        stall_timeout: float | None = 300.0,
     ) -> None:
         self._model: Model | None = model  # until it is opened: bytes of it need not be kept
         self._devices = _device_names(devices)
@@ -103,6 +104,7 @@ class Session(Uncopyable):
         self._max_waiting = _count("max_waiting", max_waiting, 0)
         self._max_waiting_bytes = _count("max_waiting_bytes", max_waiting_bytes, 0)
         self._warmup = _count("warmup", warmup, 0)
+        self._stall_timeout = _seconds("stall_timeout", stall_timeout)
         self._name = f"<{len(model)} bytes>" if isinstance(model, (bytes, bytearray, memoryview)) else _basename(model)
         self._lock = threading.Lock()
         self._state: State = "new"
@@ -244,6 +246,7 @@ class Session(Uncopyable):
             expired=counters.expired if counters else 0,
             refused=counters.refused if counters else 0,
             repeated=pipeline.repeated if pipeline else 0,
+            devices=self._core.recovery.statistics() if self._core is not None else (),
         )
 
     def recording_source(self) -> TimingSource:
@@ -258,6 +261,7 @@ class Session(Uncopyable):
         if now.state in ("open", "closing"):
             places = now.depth * now.instances
             text += f", {now.running}/{places} running, {now.waiting + now.staging} waiting, {now.completed} completed"
+            text += "".join(f", {device.name} {device.state}" for device in now.devices if device.state != "healthy")
             for what in ("failed", "cancelled", "expired", "refused"):
                 if count := getattr(now, what):
                     text += f", {count} {what}"
@@ -394,7 +398,7 @@ class Session(Uncopyable):
         try:
             started.result()
             make = partial(Pipeline, core, max_waiting=self._max_waiting, max_waiting_bytes=self._max_waiting_bytes)
-            build = core.control(_build, make, model, self._options, self._instances, self._depth)
+            build = core.control(_build, make, model, self._options, self._instances, self._depth, self._stall_timeout)
             del model
             pipeline = build.result()
             try:
@@ -500,10 +504,23 @@ class Session(Uncopyable):
 
 
 def _build(
-    make: Callable[[Recipe], Pipeline], model: Model, options: ShapeOptions, instances: int, depth: int
+    make: Callable[[Recipe], Pipeline],
+    model: Model,
+    options: ShapeOptions,
+    instances: int,
+    depth: int,
+    stall_timeout: float | None,
 ) -> Pipeline:
     """Load the model and make the session's pipeline; control thread."""
-    return make(Recipe(open_source(model), options, instances, depth))
+    return make(Recipe(open_source(model), options, instances, depth, stall_timeout))
+
+
+def _seconds(argument: str, value: float | None) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not value > 0:
+        raise InvalidInput(f"{argument}: wanted seconds above 0, or None for no limit, given {value!r}")
+    return float(value)
 
 
 def _count(argument: str, value: int, least: int, most: int | None = None) -> int:

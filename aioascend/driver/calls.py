@@ -34,6 +34,8 @@ THREAD_NOT_SUBSCRIBED = (codes.THREAD_SUBSCRIBE, codes.THREAD_NOT_SUBSCRIBE)
 _HUGE_FIRST = int(MallocPolicy.HUGE_FIRST)
 _NO_BLOCK = int(CallbackBlockType.NO_BLOCK)
 _RECORDED = int(EventRecordedStatus.COMPLETE)
+# A2 and A3, whose chips are named so; the newest generation is in the reference's list of both.
+_ABORTING = ("Ascend910B", "Ascend910_9", "Ascend950")
 _STREAM_DONE = int(StreamStatus.COMPLETE)
 
 
@@ -161,7 +163,7 @@ class Driver(ModelCalls):
     def abort_stream(self, stream: int) -> bool:
         """Drop what is queued on a stream; False where the product cannot (A2 and A3 can, pyACL reference §6)."""
         acl = self.acl
-        if not hasattr(acl.rt, "stream_abort"):
+        if not hasattr(acl.rt, "stream_abort") or not self.soc_name().startswith(_ABORTING):
             return False
         ret = acl.rt.stream_abort(stream)
         if ret == codes.FEATURE_NOT_SUPPORT:

@@ -192,6 +192,8 @@ class MemoryCalls:
         return codes.SUCCESS
 
     def _in_use(self, block: Block, call: str) -> None:
+        if self._process.on_lost_device():
+            return
         number, what = (block.users, "queued task") if block.users else (block.loans, "loaded model")
         needed = f"1 {what} needs" if number == 1 else f"{number} {what}s need"
         text = f"{block!r} was freed while {needed} it"

@@ -50,7 +50,7 @@ class StreamCalls:
     def destroy_stream(self, stream: int) -> int:
         """Wait for queued work and destroy the stream."""
         found = self._explicit(stream)
-        if found.report is not None:
+        if found.report is not None and not found.context.device.lost:  # a lost device refuses to unsubscribe
             process = self._process
             process.findings.note(
                 "teardown-order",

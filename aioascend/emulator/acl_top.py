@@ -137,7 +137,7 @@ class TopCalls:
 
     def at_rest(self, handle: int, call: str, what: str) -> None:
         """Refuse to change what a queued run was given (reference §11)."""
-        if self.in_flight and self.in_flight[handle]:
+        if self.in_flight and self.in_flight[handle] and not self._process.on_lost_device():
             text = f"{what} {handle:#x} was changed while a queued run has it"
             self._process.findings.note("dataset-in-use", call, text, codes.INVALID_PARAM)
 

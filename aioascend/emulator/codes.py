@@ -72,6 +72,11 @@ LOST_HEARTBEAT: Final = 507010
 MODEL_EXECUTE: Final = 507011
 REPORT_TIMEOUT: Final = 507012
 AICORE_EXCEPTION: Final = 507015
+# reference §15: fatal for the device or the context
+FATAL: Final = frozenset(
+    {507010, *range(507014, 507019), *range(507033, 507037), *range(507042, 507046), *range(507048, 507055), 507056,
+     *range(507899, 507902)}
+)  # fmt: skip
 DEV_SETUP_ERROR: Final = 507033
 STREAM_SYNC_TIMEOUT: Final = 507046
 EVENT_SYNC_TIMEOUT: Final = 507047

@@ -73,6 +73,9 @@ class Config:
     # up to this size a copy is made by the thread that advances the streams
     inline_copy: int = 128 << 10
     profile: Profile | None = None
+    # a task that fails with a code that reference §15 calls fatal leaves its context dead: every later task and status
+    # call of it fails with the same code, until it is destroyed
+    fatal_faults: bool = False
     strict: bool = False
     trace: bool = False
     # open real offline models (.om), with outputs that are made up
@@ -122,7 +125,7 @@ class Config:
     @classmethod
     def from_env(cls, **changes: Any) -> Config:
         """Defaults from ``AIOASCEND_EMULATOR_DEVICES``, ``_MEMORY`` (bytes, ``512M``, ``8G``), ``_THREADS``, ``_SOC``,
-        ``_CANN``, ``_STRICT``, ``_RACES``, ``_DRY_RUN`` and ``_PROFILE`` (a TOML file).
+        ``_CANN``, ``_FATAL_FAULTS``, ``_STRICT``, ``_RACES``, ``_DRY_RUN`` and ``_PROFILE`` (a TOML file).
         """
         values: dict[str, Any] = {}
         for field, variable, convert in (
@@ -131,6 +134,7 @@ class Config:
             ("intra_op_threads", "THREADS", int),
             ("soc_name", "SOC", str),
             ("cann", "CANN", str),
+            ("fatal_faults", "FATAL_FAULTS", _switch),
             ("strict", "STRICT", _switch),
             ("races", "RACES", _switch),
             ("dry_run", "DRY_RUN", _switch),

@@ -35,7 +35,7 @@ class Context:
         self.alive = True
         self.streams: dict[int, Stream] = {}
         self.default_stream = Stream(0, self)
-        # the failure of a stream in stop mode, after which nothing can be submitted
+        # the failure of a stream in stop mode, or one that ends a context, after which nothing can be submitted
         self.stopped: Fault | None = None
 
     def every_stream(self) -> tuple[Stream, ...]:

@@ -130,7 +130,7 @@ class Stream:
         self.line: Any = None
 
     def take_fault(self) -> Fault | None:
-        """The pending failure, which is reported once; the one that stopped the context is reported again and again."""
+        """The pending failure, which is reported once; the one that ended the context is reported again and again."""
         fault = self.fault
         self.fault = None
         if fault is None and self.context is not None:
@@ -368,6 +368,8 @@ class DeviceModel:
         self.deadlines: list[tuple[float, int, Callable[[], None]]] = []
         # event records that are queued: each has an id of the device until it is done (reference §7)
         self.records = 0
+        # a task that fails with one of these leaves its context dead
+        self.fatal: frozenset[int] = frozenset()
         # set by whoever injects faults: seconds by which the next callback is late
         self.lateness: Callable[[], float] | None = None
         self.watch: Watch | None = None
@@ -464,7 +466,7 @@ class DeviceModel:
         if fault is not None:
             stream.fail(fault)
         stream.queue.popleft()
-        if fault is not None and stream.failure_mode == codes.FAILURE_STOP:
+        if fault is not None and (stream.failure_mode == codes.FAILURE_STOP or fault.code in self.fatal):
             stream.state = State.IDLE
             self._stop(stream, fault)
         if self.timed:
@@ -478,7 +480,7 @@ class DeviceModel:
         self._complete(stream)
 
     def _stop(self, stream: Stream, fault: Fault) -> None:
-        """A stream in stop mode failed: what its context has queued is dropped, and every stream says why."""
+        """A context ends with a failure: what it has queued is dropped, and every stream says why."""
         context = stream.context
         if context is not None and context.stopped is None:
             context.stopped = fault

@@ -129,7 +129,7 @@ class Engine:
         context = stream.context
         if context is not None and context.stopped is not None:
             fault = context.stopped
-            raise Failure(fault.code, f"a stream in stop mode failed, its context takes no more tasks: {fault.text}")
+            raise Failure(fault.code, f"the context takes no more tasks after a failure: {fault.text}")
         if len(stream.queue) >= self.depth:
             self.on_full(stream, call)
 

@@ -51,8 +51,9 @@ class Rule:
 class Faults:
     """The faults of one emulator. Methods may be called at any time, from any thread."""
 
-    def __init__(self, lose: Callable[[int, int, bool], None], devices: int) -> None:
+    def __init__(self, lose: Callable[[int, int, bool], None], give_back: Callable[[int], None], devices: int) -> None:
         self._lose = lose
+        self._give_back = give_back
         self._devices = devices
         self._calls: dict[str, list[Rule]] = {}
         self._tasks: list[Rule] = []
@@ -110,6 +111,11 @@ class Faults:
             self._lose(device, code, recoverable)
         else:
             self._losses.append(Rule("recoverable" if recoverable else "for good", code, at_task, 1, device))
+
+    def return_device(self, device: int) -> None:
+        """Let a device that was lost for good be reset again; one that nobody uses is well at once."""
+        self._device(device)
+        self._give_back(device)
 
     def clear(self) -> None:
         """Forget every fault asked for. What happened stays happened."""

@@ -110,7 +110,7 @@ class Process:
         self.left: tuple[Leak, ...] | None = None
         self.findings = Findings(config.strict, config.trace)
         self.races = Races(self.findings, self) if config.finds_races else None
-        self.faults = Faults(self.lose_device, config.devices)
+        self.faults = Faults(self.lose_device, self.return_device, config.devices)
         self.on_exception: Callable[[int], Any] | None = None
         self.exceptions: dict[int, dict[str, int]] = {}
         self._handles = itertools.count(_FIRST_HANDLE, _HANDLE_STEP)
@@ -232,6 +232,11 @@ class Process:
                 "overflow",
             )
         return block
+
+    def on_lost_device(self) -> bool:
+        """Whether this thread's device is lost: what was under way there touches nothing any more."""
+        context = self.local.context
+        return context is not None and bool(context.device.lost)
 
     def use(self, *blocks: Block) -> None:
         """Queued work needs these blocks (strict mode counts them)."""
@@ -358,6 +363,8 @@ class Process:
                     timed=self.config.profile is not None,
                     started=self.nesting.on_a_thread_of_ours,
                 )
+                if self.config.fatal_faults:
+                    device.engine.model.fatal = codes.FATAL
                 self._arm(device, device.engine)
             context = Context(self.new_handle(), device, default)
             device.contexts[context.handle] = context
@@ -527,6 +534,14 @@ class Process:
         for model in list(self.models.values()):
             if model.context.device is device and model.network is not None:
                 model.network.terminate()
+
+    def return_device(self, index: int) -> None:
+        """A device that was lost for good can be reset from now on; if nothing of it is open, it is well."""
+        device = self.device(index)
+        with self.lock:
+            device.recoverable = True
+            if not device.contexts:
+                device.lost = 0
 
     def _close_device(self, device: Device) -> None:
         engine = device.engine or device.dead_engine

@@ -236,6 +236,12 @@ class DeviceCore:
         if self._completion is not None:
             self._completion.hurry()
 
+    def disarm_stream(self, stream: int) -> None:
+        """Let nothing follow the completions of one stream that have not come; device thread."""
+        for token, (armed, _) in list(self._armed.items()):
+            if armed == stream:
+                self._armed[token] = (armed, _nothing)
+
     def forget_armed(self) -> None:
         """The completions of an earlier context will not come; device thread."""
         self._armed.clear()

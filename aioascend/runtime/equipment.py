@@ -26,6 +26,7 @@ class Recipe:
     options: ShapeOptions
     instances: int
     depth: int
+    stall_timeout: float | None = None  # seconds
 
     @property
     def staging(self) -> int:
@@ -61,7 +62,7 @@ class Equipment:
                 buffer = InputBuffer(core.driver, layout, self.signature.inputs)
                 stack.callback(core.quietly, buffer.block.free)
                 self.staging.append(buffer)
-            self.lanes = [Lane(core, model, recipe.depth, recipe.outlets, stack) for model in models]
+            self.lanes = [Lane(core, model, recipe, stack) for model in models]
             self._stack = stack.pop_all()
 
     def close(self) -> None:

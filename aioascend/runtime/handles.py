@@ -87,11 +87,20 @@ class Point:
         """Queue the completion; device thread. Raises `AclError`."""
         self._core.arm(self._stream, self._reached)
         self._core.points[self] = None
+        self._core.recovery.watch()
 
     def fail(self, error: AioascendError) -> None:
         """The context goes, and the stream with it; device thread."""
         self._error = error
         self._signal.set(self._core.touch)
+
+    def ask(self) -> None:
+        """Nothing has come for a while: a dead context may have dropped the callback; device thread."""
+        try:
+            self._core.driver.stream_query(self._stream)
+        except AclError as error:
+            self._error = self._error or error
+            self._core.recovery.report(error)
 
     def _reached(self, error: AclError | None) -> None:
         self._core.points.pop(self, None)
@@ -107,7 +116,7 @@ class Point:
         try:
             self._core.driver.stream_query(self._stream)
         except AclError as failure:
-            self._error = failure
+            self._error = self._error or failure
             self._core.recovery.report(failure)
         self._signal.set(self._core.touch)
 

@@ -10,20 +10,26 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 from ..errors import AclError, ExecutionFailed, StaleLease
 from ..memory.blocks import DeviceBlock
 from ..memory.layout import Layout, plan
 from ..model import LoadedModel
+from ..scheduling.watchdog import Sight
 from .buffers import OutputBuffer
 from .core import DeviceCore, Then
 from .recovery import severity
 from .request import Request
 from .timing import PlaceEvents
 
+if TYPE_CHECKING:
+    from .equipment import Recipe
+
 __all__ = ["Lane", "Place"]
 
 _COPY_IN, _COMPUTE, _COPY_OUT = range(3)
+_ABORT_MS = 200  # how long a stream may take to be empty after it was aborted
 _SYNC_MS = 500  # how long the control thread waits for a stream without looking up
 
 
@@ -55,7 +61,7 @@ class Place:
 class Lane:
     """A model instance on three streams; built and torn down on the control thread, otherwise used on the device's."""
 
-    def __init__(self, core: DeviceCore, model: LoadedModel, depth: int, outlets: int, stack: ExitStack) -> None:
+    def __init__(self, core: DeviceCore, model: LoadedModel, recipe: Recipe, stack: ExitStack) -> None:
         driver, quietly = core.driver, core.quietly
         signature = model.signature
         self._core = core
@@ -71,11 +77,15 @@ class Lane:
         self._draining = 0  # synchronisations under way on the control thread
         self._dead = False  # the whole context has failed: the recovery will come
         self._retired = False
+        self._hung = False  # its streams make no progress and are being aborted
+        self._ended = 0
+        self._limit = recipe.stall_timeout
+        self._watch = core.recovery.watch
         self.repeated = 0
         self.settle: Callable[[], None] = lambda: None  # set by the pipeline: what follows a burst of completions
         inputs, outputs = plan(signature.input_nbytes), plan(signature.output_nbytes)
         self.outlets: list[OutputBuffer] = []
-        for _ in range(outlets):
+        for _ in range(recipe.outlets):
             outlet = OutputBuffer(driver, outputs, signature.outputs)
             stack.callback(quietly, outlet.block.free)
             self.outlets.append(outlet)
@@ -85,7 +95,7 @@ class Lane:
         for _ in range(3):
             self._streams.append(driver.create_stream())
         self._h2d, self._compute, self._d2h = self._streams
-        self.places = [Place(core, inputs, outputs, stack) for _ in range(depth)]
+        self.places = [Place(core, inputs, outputs, stack) for _ in range(recipe.depth)]
         self._free.extend(self.places)
         core.attach(self._d2h)
         self._attached = True
@@ -119,6 +129,7 @@ class Lane:
         place.request, place.outlet, place.error = request, self.outlets.pop(), None
         place.suspect = place.queued = False
         self._running.append(place)
+        self._watch()
         driver = self._driver
         buffer = request.buffer
         assert buffer is not None
@@ -196,7 +207,7 @@ class Lane:
         failures = []
         for stream in (self._h2d, self._compute, self._d2h):
             try:
-                while not self._retired and not self._driver.synchronize_stream(stream, _SYNC_MS):
+                while not (self._retired or self._hung) and not self._driver.synchronize_stream(stream, _SYNC_MS):
                     pass
             except Exception as error:
                 failures.append(self._driver.as_error(error, "acl.rt.synchronize_stream"))
@@ -214,7 +225,8 @@ class Lane:
             blamed = [other for other in (*self._done, *self._running) if other.error is None]
             for other in blamed:
                 other.error = _shared(error, len(blamed))
-        self.finished(place, generation, None)
+        if generation == place.generation:  # else the streams were aborted meanwhile, and its request has its outcome
+            self.finished(place, generation, None)
 
     # -- completion -------------------------------------------------------------------------------------------------
 
@@ -232,7 +244,10 @@ class Lane:
             place.error = place.error or error
             self._drain(place)
             return
+        if place not in self._running:
+            return  # its stream was aborted meanwhile
         self._running.remove(place)  # the first in all but odd cases
+        self._ended += 1
         self._done.append(place)
         self._core.settle(self.settle)
 
@@ -266,7 +281,7 @@ class Lane:
     @property
     def held(self) -> bool:
         """Whether nothing may be launched: runs are being repeated alone, or the streams are being synchronised."""
-        return self._repeating or self._draining > 0 or self._dead
+        return self._repeating or self._draining > 0 or self._dead or self._hung
 
     def _repeat(self, place: Place) -> None:
         place.suspect = False
@@ -310,6 +325,57 @@ class Lane:
             return self._driver.event_recorded(place.copied_in if stage == _COPY_IN else place.computed)
         except Exception:
             return True
+
+    # -- when it makes no progress -----------------------------------------------------------------------------------
+
+    @property
+    def sight(self) -> Sight:
+        """What the watchdog sees."""
+        return Sight(self._ended, bool(self._running) and not self._retired, self._limit)
+
+    def ask(self) -> None:
+        """Nothing has come for a while: a dead context may have dropped the callbacks, so ask the streams."""
+        if not (self._draining or self._dead or self._hung or self._retired):
+            self._ask_streams()
+
+    def hang(self) -> None:
+        """The streams are going to be aborted: nothing that they tell counts any more."""
+        self._hung = True
+        self._core.disarm_stream(self._d2h)
+
+    def abort_streams(self) -> bool:
+        """Abort the streams, where the product can; control thread. Whether they are empty now."""
+        driver = self._driver
+        try:
+            # All of them, whatever became of the first.
+            freed = [driver.abort_stream(stream) for stream in self._streams]
+            return all(freed) and all(driver.synchronize_stream(stream, _ABORT_MS) for stream in self._streams)
+        except AclError as error:
+            self._core.recovery.report(error)
+            return False
+
+    def aborted(self, error: AclError) -> None:
+        """The streams are free again: the run that hung has failed, and those behind it are queued anew."""
+        self._hung = False
+        self._ended += 1
+        running, self._running = list(self._running), deque()
+        again = []
+        for place in running:
+            assert place.request is not None
+            if place is running[0]:
+                place.error = place.error or error
+            if place.error is not None or place.request.abandoned:
+                self._done.append(place)
+            else:
+                again.append(place)
+        for place in again:
+            request, outlet = place.request, place.outlet
+            assert request is not None
+            assert outlet is not None
+            self.outlets.append(outlet)
+            self.free(place)
+            self.launch(request)
+        self._core.settle(self.settle)
 
     # -- when the context is dead -----------------------------------------------------------------------------------
 

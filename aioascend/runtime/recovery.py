@@ -16,12 +16,24 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..driver import codes
 from ..driver.codes import ErrorClass
-from ..errors import AclError, AioascendError, DeviceLost, SessionClosed, StaleLease, add_note, again
+from ..errors import (
+    AclError,
+    AioascendError,
+    DeviceLost,
+    ExecutionFailed,
+    SessionClosed,
+    StaleLease,
+    add_note,
+    again,
+)
 from ..scheduling.health import Health, HealthState, Severity, Step
+from ..scheduling.watchdog import Sight, Watchdog
+from ..telemetry.statistics import DeviceStatistics
 from .teardown import Teardown
 
 if TYPE_CHECKING:
     from .core import DeviceCore
+    from .lane import Lane
     from .request import Request
 
 __all__ = ["Casualty", "Recovery", "Resident", "severity"]
@@ -30,6 +42,8 @@ logger = logging.getLogger("aioascend.runtime")
 
 _TEARDOWN_S = 2.0
 _PROBE_MS = 1000
+_LOOK_S = 0.1  # between two looks at what runs
+_ABORT_S = 3.0  # how long aborting the streams that hang may take
 _MOST_RECALLS = 3  # a request that was on the device so often when its context died is given up
 
 
@@ -64,6 +78,9 @@ class Resident(Protocol):
     @property
     def worked(self) -> int:
         """How many requests have worked so far."""
+
+    def sights(self) -> dict[Lane, Sight]:
+        """What the watchdog sees of its lanes; device thread."""
 
     def hold(self) -> None:
         """Start nothing more on the device; device thread."""
@@ -111,6 +128,9 @@ class Recovery:
         self._alone = False
         self._stopped = False
         self._retry = 0.25
+        self._watchdog: Watchdog[Lane] = Watchdog()
+        self._watching = False
+        self._attempts = 0  # at aborting streams
 
     # -- from any thread --------------------------------------------------------------------------------------------
 
@@ -153,6 +173,19 @@ class Recovery:
         """Somebody has seen a failure; if it reaches beyond a task, the recovery begins with the next burst."""
         if severity(error) is not Severity.TASK:
             self._core.post(self._observe, error)
+
+    def statistics(self) -> tuple[DeviceStatistics]:
+        """How the device is; from any thread."""
+        error, health = self.last_error, self.health
+        return (
+            DeviceStatistics(
+                name=self._core.name,
+                state=health.state.value,
+                generation=self._core.generation,
+                rebuilds=health.rebuilds,
+                last_error=None if error is None else str(error),
+            ),
+        )
 
     # -- what begins it ---------------------------------------------------------------------------------------------
 
@@ -201,6 +234,71 @@ class Recovery:
         elif step is Step.QUARANTINE:
             self.last_error = error
             self._quarantine(error)
+
+    # -- looking after what runs ------------------------------------------------------------------------------------
+
+    def watch(self) -> None:
+        """Something has been queued on the device: look after it now and then until nothing is there."""
+        if not self._watching:
+            self._watching = True
+            self._core.later(_LOOK_S, self._look)
+
+    def _look(self) -> None:
+        self._watching = False
+        sights = {lane: sight for resident in self._residents for lane, sight in resident.sights().items()}
+        quiet, stalled = self._watchdog.look(time.monotonic(), sights)
+        for lane in quiet:
+            lane.ask()
+        for point in list(self._core.points):
+            point.ask()
+        if stalled and self.health.stalled() is Step.ABORT:
+            self._abort(stalled)
+        if self._core.points or any(sight.busy for sight in sights.values()):
+            self.watch()
+
+    def _abort(self, lanes: list[Lane]) -> None:
+        """Free the streams of lanes that hang, or give the device up."""
+        self._attempts += 1
+        attempt = self._attempts
+        logger.warning("%s: %d stream(s) make no progress", self._core.name, len(lanes))
+        for lane in lanes:
+            lane.hang()
+
+        def abort() -> None:
+            freed = [lane.abort_streams() for lane in lanes]  # all of them, whatever became of the first
+            self._core.post(lambda _: self._aborted(attempt, lanes, all(freed)), None)
+
+        self._core.control(abort)
+        self._core.later(_ABORT_S, lambda: self._aborted(attempt, lanes, False))
+
+    def _aborted(self, attempt: int, lanes: list[Lane], freed: bool) -> None:
+        if attempt != self._attempts or self.health.state is not HealthState.SUSPECT:
+            return
+        self._attempts += 1  # whichever comes second, the outcome or the end of the patience for it, says nothing new
+        step = self.health.aborted(freed, time.monotonic())
+        error = self._stalled(lanes[0], lost=not freed)
+        self.last_error = error
+        if step is Step.QUARANTINE:
+            self._quarantine(error)
+            return
+        logger.warning("%s: the streams were aborted and go on", self._core.name)
+        for lane in lanes:
+            lane.aborted(again(error))
+
+    def _stalled(self, lane: Lane, *, lost: bool) -> AclError:
+        driver = self._core.driver
+        what = (
+            "the streams could not be aborted, so that the device counts as lost"
+            if lost
+            else "its streams were aborted, and the runs behind it are repeated"
+        )
+        info = codes.describe(codes.STREAM_SYNC_TIMEOUT)
+        kind = DeviceLost if lost else ExecutionFailed
+        detail = (
+            f"nothing (this is aioascend's watchdog): a run has not ended within stall_timeout={lane.sight.limit} s; "
+            f"{what}. Raise stall_timeout if a run of this model may take longer"
+        )
+        return kind(info.code, info.name, info.meaning, "waiting for a run", driver.device, detail)
 
     # -- letting go -------------------------------------------------------------------------------------------------
 

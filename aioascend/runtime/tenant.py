@@ -12,6 +12,7 @@ from collections.abc import Callable
 from ..errors import AclError, AioascendError, again
 from ..memory.layout import plan
 from ..scheduling.admission import Admission, Where
+from ..scheduling.watchdog import Sight
 from ..telemetry.recording import Recorder
 from ..telemetry.statistics import Counters
 from .core import DeviceCore
@@ -133,6 +134,10 @@ class Tenant(ABC):
     def worked(self) -> int:
         """How many requests have worked."""
         return self.counters.completed
+
+    def sights(self) -> dict[Lane, Sight]:
+        """What the watchdog sees of the lanes."""
+        return {lane: lane.sight for lane in self._lanes}
 
     def hold(self) -> None:
         """Start nothing more on the device."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Counters", "SessionStatistics"]
+__all__ = ["Counters", "DeviceStatistics", "SessionStatistics"]
 
 
 @dataclass
@@ -19,6 +19,23 @@ class Counters:
 
 
 @dataclass(frozen=True)
+class DeviceStatistics:
+    """A snapshot of one device.
+
+    `state` is ``"healthy"``, ``"suspect"`` (a stream makes no progress and is being aborted), ``"rebuilding"`` (its
+    context is made anew; requests wait), ``"lost"`` (it does not answer; requests fail at once) or ``"probing"`` (a
+    lost one is being tried). `generation` counts its contexts, `rebuilds` those that replaced another one; `last_error`
+    is the latest failure that reached beyond a request, None when there was none.
+    """
+
+    name: str
+    state: str
+    generation: int
+    rebuilds: int
+    last_error: str | None
+
+
+@dataclass(frozen=True)
 class SessionStatistics:
     """A snapshot of one session.
 
@@ -26,8 +43,9 @@ class SessionStatistics:
     in pinned memory, `running` ones are on the device, whether or not somebody still waits for them, `draining` ones
     are being copied out. `completed`, `failed`, `cancelled` (given up by their caller, or by a close that did not
     drain), `expired` (too late for their timeout) and `refused` (queue full) count requests since the session was
-    opened: each is in one of them, once its memory is free again. `repeated` counts the runs that were made again,
-    alone, because a failure could not be told from a neighbour's. `leased` pinned inputs are in callers' hands.
+    opened: each is in one of them, once its memory is free again. `repeated` counts the runs that were made again
+    because a failure could not be told from a neighbour's, or had killed the context under them. `leased` pinned inputs
+    are in callers' hands. `devices` tells how the session's devices are, once it was opened.
     """
 
     state: str
@@ -46,3 +64,4 @@ class SessionStatistics:
     expired: int
     refused: int
     repeated: int
+    devices: tuple[DeviceStatistics, ...] = ()

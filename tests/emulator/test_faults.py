@@ -262,3 +262,42 @@ def test_a_wrong_fault_of_the_environment_names_the_variable(monkeypatch: pytest
     monkeypatch.setenv("AIOASCEND_EMULATOR_FAULTS", "acl.rt.mallo=1")
     with pytest.raises(ValueError, match=r"AIOASCEND_EMULATOR_FAULTS: .*acl\.rt\.mallo"):
         Emulator()
+
+
+def test_a_fatal_failure_leaves_the_context_dead_and_no_other(machine: Emulator) -> None:
+    machine = Emulator(Config(devices=1, fatal_faults=True))
+    machine.acl.init()
+    npu, other = Driver(machine), Driver(machine)
+    assert npu.rt.set_context(npu.context) == 0
+    stream, second = npu.stream(), npu.stream()
+    a, b = npu.upload(np.ones(4)), npu.upload(np.zeros(4))
+    machine.faults.fail_task("copy", 507015)
+    npu.ok(npu.rt.memcpy_async(b, 32, a, 32, 3, stream))
+    for _ in range(2):  # not once, as for other failures
+        assert npu.rt.synchronize_stream(stream) == 507015
+    assert npu.rt.synchronize_stream(second) == 507015
+    assert npu.rt.memcpy_async(b, 32, a, 32, 3, second) == 507015
+    assert npu.rt.destroy_stream(stream) == 0
+    assert npu.rt.destroy_stream(second) == 0
+    npu.ok(npu.rt.free(a))
+    npu.ok(npu.rt.free(b))
+    npu.ok(npu.rt.destroy_context(npu.context))
+    npu.ok(npu.rt.set_context(other.context))
+    stream = other.stream()
+    machine.faults.fail_task("copy", 507011)
+    a = other.upload(np.ones(4))
+    other.ok(other.rt.memcpy_async(a, 32, a, 32, 3, stream))
+    assert other.rt.synchronize_stream(stream) == 507011
+    assert other.rt.synchronize_stream(stream) == 0
+    machine.shutdown()
+
+
+def test_a_device_that_was_lost_for_good_can_be_given_back(machine: Emulator) -> None:
+    npu = lost(machine, recoverable=False)
+    assert npu.rt.destroy_context(npu.context) == 507010
+    assert npu.rt.set_device(0) == 507010
+    machine.faults.return_device(0)
+    npu.ok(npu.rt.set_device(0))
+    npu.ok(npu.rt.reset_device(0))
+    with pytest.raises(ValueError, match="no device 7"):
+        machine.faults.return_device(7)

@@ -1,0 +1,228 @@
+"""A dead context, a lost device: who fails, who waits, who never notices, and how the device comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import anyio
+import numpy as np
+import pytest
+
+import aioascend
+from aioascend.emulator import Emulator
+from tests import kit
+from tests.waiting import eventually
+
+pytestmark = [pytest.mark.usefixtures("emulator"), pytest.mark.emulated(fatal_faults=True), pytest.mark.logs_errors]
+
+
+def ones(value: float) -> np.ndarray:
+    return np.full(4, value, np.float32)
+
+
+async def infer_all(session: aioascend.Session, count: int) -> list[Any]:
+    with anyio.fail_after(30):
+        return await asyncio.gather(*(session.infer(ones(i)) for i in range(count)), return_exceptions=True)
+
+
+def assert_right_or(kind: type[BaseException], results: list[Any]) -> int:
+    """Every result is its own answer or an error of `kind`; how many errors."""
+    failed = 0
+    for i, result in enumerate(results):
+        if isinstance(result, BaseException):
+            assert isinstance(result, kind), result
+            failed += 1
+        else:
+            assert result[0].tolist() == [i + 1] * 4
+    return failed
+
+
+# -- a dead context -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.loops
+async def test_an_ai_core_error_fails_its_request_and_the_next_is_served_by_a_new_context(emulator: Emulator) -> None:
+    async with aioascend.Session(kit.add(1)) as session:
+        emulator.faults.fail_task("execute", 507015)
+        with pytest.raises(aioascend.ExecutionFailed) as caught:
+            await session.infer(ones(1))
+        assert (caught.value.code, caught.value.device) == (507015, "emulator:0")
+        assert (await session.infer(ones(1)))[0].tolist() == [2] * 4
+        (device,) = session.statistics().devices
+        assert (device.name, device.state, device.generation, device.rebuilds) == ("emulator:0", "healthy", 2, 1)
+        assert device.last_error is not None
+        assert "507015" in device.last_error
+        assert session.ready
+
+
+@pytest.mark.loops
+@pytest.mark.parametrize("kind", ["execute", "copy"])
+async def test_neighbours_of_a_run_that_kills_the_context_are_run_again(emulator: Emulator, kind: str) -> None:
+    async with aioascend.Session(kit.add(1), instances=2) as session:
+        await session.infer(ones(0))
+        for nth in (1, 2, 3, 6):
+            emulator.faults.fail_task(kind, 507015, nth=nth)
+            assert assert_right_or(aioascend.ExecutionFailed, await infer_all(session, 30)) <= 1
+        assert (await session.infer(ones(1)))[0].tolist() == [2] * 4
+
+
+async def test_two_sessions_on_a_context_that_dies_lose_one_request_a_fault_at_most(emulator: Emulator) -> None:
+    async with aioascend.Session(kit.add(5), depth=3) as one, aioascend.Session(kit.add(1)) as other:
+        emulator.faults.fail_task("execute", 507015, nth=2, times=2)
+        results = await asyncio.gather(
+            *(one.infer(ones(i - 4)) for i in range(12)), *(other.infer(ones(i)) for i in range(12)),
+            return_exceptions=True,
+        )  # fmt: skip
+        assert (
+            assert_right_or(aioascend.ExecutionFailed, results[:12])
+            + assert_right_or(aioascend.ExecutionFailed, results[12:])
+            <= 2
+        )
+
+
+async def test_requests_keep_their_order_of_arrival_and_their_deadlines(emulator: Emulator) -> None:
+    async with aioascend.Session(kit.add(1), depth=1) as session:
+        emulator.faults.fail_task("execute", 507015)
+        done: list[int] = []
+
+        async def one(i: int) -> None:
+            try:
+                await session.infer(ones(i))
+            finally:
+                done.append(i)
+
+        with anyio.fail_after(20):
+            await asyncio.gather(*(one(i) for i in range(10)), return_exceptions=True)
+        assert done == sorted(done)
+
+
+async def test_a_device_object_on_the_same_context_is_told(emulator: Emulator) -> None:
+    async with aioascend.Device("emulator:0") as device, aioascend.Session(kit.add(1), depth=1) as session:
+        stream = await device.create_stream()
+        emulator.faults.fail_task("execute", 507015)
+        with pytest.raises(aioascend.ExecutionFailed):
+            await session.infer(ones(1))
+        await eventually(lambda: session.ready)
+        with pytest.raises(aioascend.StaleLease, match="earlier context"):
+            await stream.synchronize()
+        # ... and the other way round: its stream kills the context of the session
+        stream = await device.create_stream()
+        host, memory = await device.malloc_host(64), await device.malloc(64)
+        emulator.faults.fail_task("copy", 507015)
+        await stream.copy(memory, host)
+        with pytest.raises(aioascend.ExecutionFailed):
+            await stream.synchronize()
+        assert assert_right_or(aioascend.ExecutionFailed, await infer_all(session, 10)) == 0
+
+
+async def test_a_rebuild_that_fails_is_repeated_and_the_first_cause_is_told(emulator: Emulator) -> None:
+    async with aioascend.Session(kit.add(1), depth=1) as session:
+        emulator.faults.fail_task("execute", 507015)
+        emulator.faults.fail("acl.rt.create_context", 507899, times=2)
+        results = await infer_all(session, 5)
+        assert isinstance(results[0], aioascend.ExecutionFailed)
+        for result in results[1:]:
+            assert isinstance(result, aioascend.DeviceLost)
+            assert result.code == 507899
+        await eventually(lambda: session.ready)
+        assert (await session.infer(ones(1)))[0].tolist() == [2] * 4
+
+
+# -- a lost device --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.loops
+async def test_a_lost_device_fails_its_requests_at_once_and_other_devices_go_on(emulator: Emulator) -> None:
+    async with (
+        aioascend.Session(kit.add(1), devices="emulator:0") as well,
+        aioascend.Session(kit.add(1), devices="emulator:1") as session,
+    ):
+        waiting = [asyncio.ensure_future(session.infer(ones(i))) for i in range(50)]
+        tickets = [await session.submit(ones(i)) for i in range(3)]
+        emulator.faults.lose_device(1, 507010, recoverable=False)
+        with anyio.fail_after(10):
+            results = await asyncio.gather(*waiting, *(t for t in tickets), return_exceptions=True)
+            late = await asyncio.gather(*(session.infer(ones(i)) for i in range(5)), return_exceptions=True)
+        for result in (*results, *late):
+            if isinstance(result, BaseException):
+                assert isinstance(result, aioascend.DeviceLost)
+                assert (result.code, result.device) == (507010, "emulator:1")
+        assert all(isinstance(result, aioascend.DeviceLost) for result in late)
+        assert not session.ready
+        (state,) = session.statistics().devices
+        assert state.state in ("lost", "probing")
+        assert assert_right_or(aioascend.AclError, await infer_all(well, 20)) == 0
+        assert well.ready
+        assert well.statistics().devices[0].state == "healthy"
+        start = time.monotonic()
+        await session.aclose()
+        assert time.monotonic() < start + 5
+        emulator.faults.return_device(1)
+        emulator.acl.rt.reset_device(1)
+
+
+@pytest.mark.loops
+async def test_a_device_that_comes_back_serves_again(emulator: Emulator) -> None:
+    async with aioascend.Session(kit.add(1)) as session:
+        await session.infer(ones(0))
+        for _ in range(2):
+            emulator.faults.lose_device(0, 507010, recoverable=False)
+            with pytest.raises(aioascend.DeviceLost):
+                await session.infer(ones(1))
+            await eventually(lambda: session.statistics().devices[0].state == "lost")
+            await asyncio.sleep(0.3)  # a probe or more fails
+            assert not session.ready
+            emulator.faults.return_device(0)
+            await eventually(lambda: session.ready, seconds=20)
+            assert assert_right_or(aioascend.AclError, await infer_all(session, 20)) == 0
+
+
+async def test_a_rebuild_asked_for_probes_a_lost_device_at_once(emulator: Emulator) -> None:
+    async with aioascend.Device("emulator:0") as device, aioascend.Session(kit.add(1)) as session:
+        emulator.faults.lose_device(0, 507010, recoverable=False)
+        with pytest.raises(aioascend.DeviceLost):
+            await session.infer(ones(1))
+        with pytest.raises(aioascend.DeviceLost):
+            await device.rebuild()
+        with pytest.raises(aioascend.DeviceLost):
+            await device.create_stream()
+        with pytest.raises(aioascend.DeviceLost):
+            await aioascend.Session(kit.add(1)).open()
+        emulator.faults.return_device(0)
+        await device.rebuild()
+        assert (await session.infer(ones(1)))[0].tolist() == [2] * 4
+
+
+async def test_the_first_cause_is_told_and_what_failed_after_it_is_a_note(emulator: Emulator) -> None:
+    async with aioascend.Session(kit.add(1)) as session:
+        emulator.faults.lose_device(0, 507010)
+        with pytest.raises(aioascend.DeviceLost) as caught:
+            await session.infer(ones(1))
+        assert str(caught.value).startswith(caught.value.call)
+        assert "while giving back" not in str(caught.value).splitlines()[0]
+
+
+async def test_pinned_requests_and_sync_callers_of_a_lost_device_come_back_too(emulator: Emulator) -> None:
+    async with aioascend.Session(kit.slow(20), depth=1) as session:
+        eye = np.eye(700, dtype=np.float32)
+
+        async def pinned() -> aioascend.Outputs:
+            async with session.request() as request:
+                request.inputs["x"][:] = eye
+                return await request.run()
+
+        tasks = [
+            *(asyncio.ensure_future(pinned()) for _ in range(5)),
+            *(asyncio.ensure_future(asyncio.to_thread(session.infer_sync, eye)) for _ in range(5)),
+        ]
+        await eventually(lambda: session.statistics().running > 0)
+        emulator.faults.lose_device(0, 507010)
+        with anyio.fail_after(20):
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                assert isinstance(result, (aioascend.DeviceLost, aioascend.StaleLease)), result
+        await eventually(lambda: session.ready, seconds=20)
+        np.testing.assert_array_equal((await session.infer(eye))[0], eye)
