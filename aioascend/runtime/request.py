@@ -90,6 +90,7 @@ class Request:
         """Copy the inputs out of pinned memory, which is going to be given back, to be claimed once more."""
         buffer = self.lease.buffer if self.lease is not None and self.in_place else self.buffer
         if buffer is not None and not self.abandoned:
+            buffer.block.host_access(write=False)
             self._claim = [[view.copy() for view in buffer.views]]
             self.buffer = None
 
