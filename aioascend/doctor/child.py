@@ -29,7 +29,7 @@ def _backend(kind: driver.Kind, alter: str | None) -> driver.Backend:
         from ..emulator import Config, Emulator, Profile
 
         # Long enough to be seen by a thread that ticks every millisecond.
-        calls = {"acl.init": 0.1, "acl.rt.*_device": 0.1, "acl.rt.create_context": 0.1, "acl.mdl.load_*": 0.1}
+        calls = {"acl.init": 0.1, "acl.rt.*_device": 0.1, "acl.rt.create_context": 0.1, "acl.mdl.load_*": 0.2}
         profile = Profile(on_device=2e7, pageable=1e7, calls={**calls, "acl.rt.malloc": 0.04}, hold_gil=True)
         # Not strict: what is forbidden is done on purpose, to see its code.
         emulator = Emulator(Config.from_env(profile=profile, strict=False))

@@ -1,4 +1,4 @@
-"""The groups of checks, in the order in which they run."""
+"""The groups of checks, in the order in which they run: what matters most first, should time run out."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ __all__ = ["GROUPS"]
 
 GROUPS: dict[str, Group] = {
     group.name: group
-    for group in (THROUGH_PYACL, THROUGH_C, HANDLES, COMPLETION, EVENTS, STREAMS, MEMORY, MISUSE, GIL, MODELS)
+    for group in (THROUGH_PYACL, THROUGH_C, HANDLES, GIL, COMPLETION, EVENTS, MEMORY, MODELS, STREAMS, MISUSE)
 }
