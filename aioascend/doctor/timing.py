@@ -13,8 +13,9 @@ from .checks import Seen, Unavailable
 __all__ = ["Timed", "held_or_released"]
 
 _LEAST = 0.030  # below this a call is too quick for the ticks of another thread to tell anything
-_STILL = 0.010  # a pause of a thread that wants to run every millisecond, on a machine with other work
+_STILL = 0.020  # a pause of a thread that wants to run every millisecond, on a machine with other work
 _HELD = 0.6
+_NEARLY_ALL = 0.9
 _FEW = 4  # times that a thread may run while the GIL is "held": before and after the C call, in the wrapper's own code
 _ATTEMPTS = 3
 _PLENTY = 1.0  # no machine is so busy that it stops a thread for most of a second
@@ -40,9 +41,19 @@ class Timed:
             self._ticking.set()
             time.sleep(0.001)
 
-    def __enter__(self) -> Timed:
+    def start(self) -> None:
+        """Let the other thread begin, which takes a while: before what must not wait is prepared."""
         self._thread.start()
         self._ticking.wait()
+
+    def stop(self) -> None:
+        """End the other thread."""
+        self._stop.set()
+        self._thread.join()
+
+    def __enter__(self) -> Timed:
+        if not self._ticking.is_set():
+            self.start()
         self._started = time.perf_counter()
         return self
 
@@ -50,8 +61,7 @@ class Timed:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         ended = time.perf_counter()
-        self._stop.set()
-        self._thread.join()
+        self.stop()
         self.seconds = ended - self._started
         inside = [self._started, *(tick for tick in self._ticks if self._started < tick < ended), ended]
         self.turns = len(inside) - 2
@@ -64,9 +74,10 @@ class Timed:
         text = f"{self.seconds * 1e3:.0f} ms"
         if self.seconds < _LEAST:
             raise Unavailable(f"too quick to tell: {self.seconds * 1e3:.1f} ms")
-        # A busy machine stops the other thread too, but neither for most of the time at once nor for all of it.
+        # A busy machine stops the other thread too, but neither for most of the time at once nor for nearly all of it.
         most = _HELD * self.seconds
-        held = self.longest >= most or (self.still >= most and self.turns <= max(_FEW, 50 * self.seconds))
+        few = self.turns <= max(_FEW, 50 * self.seconds)
+        held = self.longest >= most or self.still >= (most if few else _NEARLY_ALL * self.seconds)
         return Seen("held" if held else "released", f"{text}, others stood still {self.still * 1e3:.0f} ms")
 
 
@@ -76,11 +87,26 @@ def held_or_released(call: Callable[[], object], prepare: Callable[[], object] =
     Another thread that runs in the middle of a call proves that it is free; that it does not run may be the fault of a
     busy machine, so that it takes several times to be believed.
     """
+    seen: Seen | None = None
+    quick: Unavailable | None = None
     for _ in range(_ATTEMPTS):
-        prepare()
-        with Timed() as timed:
+        timed = Timed()
+        timed.start()
+        try:
+            prepare()
+        except BaseException:
+            timed.stop()
+            raise
+        with timed:
             call()
-        seen = timed.verdict()
+        try:
+            seen = timed.verdict()
+        except Unavailable as too_quick:
+            quick = too_quick
+            continue
         if seen.text == "released" or timed.seconds > _PLENTY:
             break
+    if seen is None:
+        assert quick is not None
+        raise quick
     return seen
