@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from typing import Any
 
 import anyio
@@ -35,17 +36,42 @@ async def test_no_wake_up_is_lost_between_threads() -> None:
         setter.join()
 
 
-async def test_a_wait_ends_at_its_timeout_and_when_it_is_cancelled() -> None:
+async def test_a_wait_ends_at_its_deadline_and_when_it_is_cancelled_and_leaves_nothing_behind() -> None:
     signal = Signal()
-    await signal.wait(0.01)
+    _, port = current_port()
+    deadline = time.monotonic() + 0.02
+    await signal.wait(deadline)
     assert not signal
-    task = asyncio.create_task(signal.wait())
-    await asyncio.sleep(0)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    assert time.monotonic() > deadline - 0.01
+    for limit in (None, time.monotonic() + 3600):
+        task = asyncio.create_task(signal.wait(limit))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert not signal.wait_blocking(0.001)
+    assert signal._waiters == {}
+    assert port._timer is None
     signal.set(lambda port: port.wake())
     await signal.wait()
+
+
+async def test_waits_with_many_deadlines_end_in_their_order_with_one_timer() -> None:
+    signal = Signal()
+    ended: list[int] = []
+    began = time.monotonic()
+
+    async def wait(number: int) -> None:
+        await signal.wait(began + number / 100)
+        ended.append(number)
+
+    _, port = current_port()
+    tasks = [asyncio.create_task(wait(number)) for number in (3, 1, 5, 2, 4)]
+    await asyncio.sleep(0)
+    assert len(port._deadlines) == 5
+    await asyncio.gather(*tasks)
+    assert ended == [1, 2, 3, 4, 5]
+    assert port._timer is None
 
 
 def test_a_thread_waits_for_a_signal() -> None:

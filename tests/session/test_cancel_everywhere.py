@@ -15,6 +15,7 @@ from onnx import TensorProto
 
 import aioascend
 from aioascend.runtime.ports import current_port
+from aioascend.runtime.request import Request
 from tests import kit
 from tests.stepping import cancelled_at, every_cancel
 from tests.waiting import eventually
@@ -173,6 +174,46 @@ async def test_200_cancels_at_random_moments_of_a_run() -> None:
         now = session.statistics()
         assert now.completed + now.cancelled == 401
         assert now.cancelled > 20
+
+
+async def test_cancels_among_many_short_requests() -> None:
+    chance = random.Random(7)
+    async with aioascend.Session(kit.add(1), depth=2) as session:
+
+        async def one(value: int) -> None:
+            task = asyncio.create_task(infer(session, four(value)))
+            await asyncio.sleep(chance.random() * 0.004)
+            if chance.random() < 0.5:
+                task.cancel()
+            try:
+                assert (await task).tolist() == [value + 1] * 4
+            except asyncio.CancelledError:
+                pass
+
+        for start in range(0, 400, 20):
+            await asyncio.gather(*(one(value) for value in range(start, start + 20)))
+        await assert_unharmed(session, four(1), four(2))
+
+
+async def test_a_copy_that_was_stopped_half_way_never_runs() -> None:
+    """Its caller gave it up while it was copied, and the withdrawal comes after the end of the copy."""
+    async with aioascend.Session(kit.identity(TensorProto.FLOAT, (LARGE,)), depth=1) as session:
+        pipeline = session._usable()
+        copy = pipeline._core.copy
+
+        def given_up_meanwhile(function: Callable[..., Any], request: Request, *args: Any) -> Any:
+            request.abandoned = True
+            return copy(function, request, *args)
+
+        pipeline._core.copy = given_up_meanwhile  # type: ignore[method-assign]
+        launched: list[Request] = []
+        pipeline.lanes[0].launch = launched.append  # type: ignore[method-assign]
+        request = Request([np.ones(LARGE, np.float32)], patient=False)
+        pipeline.submit(request)
+        await asyncio.wait_for(request.done.wait(), 10)
+        assert launched == []
+        assert session.statistics().cancelled == 1
+        assert at_rest(session)
 
 
 def test_a_loop_may_end_before_the_device_has_finished() -> None:

@@ -91,6 +91,8 @@ async def test_past_every_bound_holders_wait_for_their_turn_and_hold_up_nobody_e
             with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(_run(session), 0.02)  # a timed-out one fails alone
         np.testing.assert_array_equal(await third, X * kit.POS_WEIGHT)
+        async with session.request(), session.request(), session.request() as last:
+            assert not last.pinned  # ordinary memory that was given back is lent again
 
 
 @pytest.mark.loops

@@ -62,13 +62,16 @@ async def test_after_a_cancel_an_array_is_the_callers_again(n: int, door: str) -
     async with aioascend.Session(identity(n), depth=1) as session:
         others = [asyncio.ensure_future(session.infer(np.full(n, value, np.float32))) for value in range(3)]
         wide = np.ones((n, 2), np.float32)
-        for _ in range(20):
+        for number in range(20):
+            if number > 5:  # not behind others: in the middle of its copy
+                await eventually(lambda: session.statistics().running + session.statistics().staging == 0)
+            moment = chance.random() * 0.01
             if door == "timeout":
                 with contextlib.suppress(aioascend.DeadlineExceeded):
-                    await session.infer(wide[:, 0], timeout=chance.random() * 0.002)
+                    await session.infer(wide[:, 0], timeout=moment)
             else:
                 task = asyncio.ensure_future(getattr(session, door)(wide[:, 0]))
-                await asyncio.sleep(chance.random() * 0.004)
+                await asyncio.sleep(moment)
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
                 del task
