@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import random
+import threading
 import weakref
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 from onnx import TensorProto
 
 import aioascend
+from aioascend.memory.copying import copy_array
+from aioascend.runtime import pipeline
 from tests import kit
 from tests.waiting import eventually
 
@@ -55,31 +58,65 @@ async def test_after_infer_an_array_is_the_callers_again(n: int) -> None:
 
 
 @pytest.mark.parametrize("n", [SMALL, LARGE])
-@pytest.mark.parametrize("door", ["infer", "submit", "timeout"])
+@pytest.mark.parametrize("door", ["infer", "submit"])
 async def test_after_a_cancel_an_array_is_the_callers_again(n: int, door: str) -> None:
-    """The wide array is moved as soon as the call is over: a copy that went on would read freed memory, or block it."""
     chance = random.Random(n)
     async with aioascend.Session(identity(n), depth=1) as session:
         others = [asyncio.ensure_future(session.infer(np.full(n, value, np.float32))) for value in range(3)]
         wide = np.ones((n, 2), np.float32)
-        for number in range(20):
-            if number > 5:  # not behind others: in the middle of its copy
-                await eventually(lambda: session.statistics().running + session.statistics().staging == 0)
-            moment = chance.random() * 0.01
-            if door == "timeout":
-                with contextlib.suppress(aioascend.DeadlineExceeded):
-                    await session.infer(wide[:, 0], timeout=moment)
-            else:
-                task = asyncio.ensure_future(getattr(session, door)(wide[:, 0]))
-                await asyncio.sleep(moment)
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
-                del task
+        for _ in range(20):
+            task = asyncio.ensure_future(getattr(session, door)(wide[:, 0]))
+            await asyncio.sleep(chance.random() * 0.004)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            del task
             wide.resize((n, 2), refcheck=True)  # raises while anybody holds the array
             wide[:] = np.nan
         for value, other in enumerate(others):
             assert ((await other)[0] == value).all()
         assert ((await session.infer(np.ones(n, np.float32)))[0] == 1).all()
+
+
+@pytest.mark.parametrize("end", ["infer", "submit", "timeout", "two cancels", "sync timeout"])
+async def test_a_call_that_ends_in_the_middle_of_a_copy_returns_when_the_copy_has_stopped(
+    end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copying, go_on = threading.Event(), threading.Event()
+
+    def slow_copy(view: np.ndarray, array: np.ndarray, stop: Callable[[], bool]) -> bool:
+        copying.set()
+        assert go_on.wait(10)
+        return copy_array(view, array, stop)
+
+    async with aioascend.Session(identity(LARGE), depth=1) as session:
+        monkeypatch.setattr(pipeline, "copy_array", slow_copy)
+        wide = np.ones((LARGE, 2), np.float32)
+        if end == "timeout":
+            call = session.infer(wide[:, 0], timeout=0.05)
+        elif end == "sync timeout":
+            call = asyncio.to_thread(session.infer_sync, wide[:, 0], timeout=0.05)
+        else:
+            call = getattr(session, "submit" if end == "submit" else "infer")(wide[:, 0])
+        task = asyncio.ensure_future(call)
+        del call
+        await eventually(copying.is_set)
+        if "timeout" not in end:
+            task.cancel()
+        if end == "two cancels":
+            await asyncio.sleep(0.01)
+            task.cancel()
+        await asyncio.sleep(0.1)
+        assert not task.done()  # its array is being read
+        go_on.set()
+        with pytest.raises(aioascend.DeadlineExceeded if "timeout" in end else asyncio.CancelledError):
+            await task
+        del task
+        gc.collect()
+        wide.resize((LARGE, 2), refcheck=True)
+        monkeypatch.undo()
+        assert ((await session.infer(np.ones(LARGE, np.float32)))[0] == 1).all()
+        now = session.statistics()
+        assert (now.completed, now.cancelled + now.expired) == (1, 1)
 
 
 @pytest.mark.parametrize("n", [SMALL, LARGE])
