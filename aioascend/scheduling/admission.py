@@ -253,8 +253,9 @@ class Admission(Generic[T]):
     def decide(self, now: float) -> Decision[T]:
         """Every scheduling decision that can be taken now; the state already counts them as taken."""
         decision: Decision[T] = Decision()
-        for item in self._too_late(now):
-            decision.expired.append((item, self.withdraw(item)))
+        if self._deadlines:
+            for item in self._too_late(now):
+                decision.expired.append((item, self.withdraw(item)))
         self._take_in(decision)
         while self._launch(decision, now):
             self._take_in(decision)  # a launch may have made room
@@ -268,7 +269,7 @@ class Admission(Generic[T]):
             pinned = self._entries[item].pinned
             if not (self._free_pinned if pinned else self._free_staging):
                 return
-            line.take()
+            line.take(item)
             self._uncount(item)
             if pinned:
                 self._free_pinned -= 1

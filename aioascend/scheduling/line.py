@@ -71,15 +71,13 @@ class Line(Generic[T]):
             return next(iter(self._arrived))
         return next(iter(self._classes[min(self._classes)]))
 
-    def take(self) -> T:
+    def take(self, item: T) -> None:
         """Take the head out and count its turn."""
-        item = self.head()
         if item is next(iter(self._arrived)):
             self._passed_over = 0
         else:
             self._passed_over += 1
         self.remove(item)
-        return item
 
     def ahead(self, priority: int) -> int:
         """How many items stand before a newcomer of `priority`."""

@@ -15,6 +15,7 @@ class Pace:
     def __init__(self) -> None:
         self._intervals: deque[float] = deque(maxlen=_WINDOW)
         self._durations: deque[float] = deque(maxlen=_WINDOW)
+        self._shortest: float | None = 0.0
         self._since = 0.0  # when the device turned to the item that will be the next to finish
 
     def launched(self, now: float, *, idle: bool) -> None:
@@ -26,6 +27,7 @@ class Pace:
         """An item that was launched at `launched_at` is done."""
         self._intervals.append(now - self._since)
         self._durations.append(now - launched_at)
+        self._shortest = None
         self._since = now
 
     @property
@@ -36,4 +38,6 @@ class Pace:
     @property
     def shortest(self) -> float:
         """The shortest time from launch to end in seconds, 0 before anything is known."""
-        return min(self._durations) if len(self._durations) == _WINDOW else 0.0
+        if self._shortest is None:
+            self._shortest = min(self._durations) if len(self._durations) == _WINDOW else 0.0
+        return self._shortest
