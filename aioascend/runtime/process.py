@@ -38,7 +38,8 @@ class _Use:
 _lock = threading.RLock()
 _uses: dict[DeviceName, _Use] = {}
 _former: list[_Use] = []  # uses that a new one has replaced, until their last user leaves
-_initialised: dict[int, tuple[Any, bool]] = {}  # id of the acl module -> the module, whether we initialised it
+# acl module -> whether we initialised it. Weak, because a test's double must not live as long as the process.
+_initialised: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 _forks = 0
 _alive: weakref.WeakSet[DeviceCore] = weakref.WeakSet()  # with threads, or to be collected
 _exiting = False
@@ -115,8 +116,8 @@ def open_devices() -> tuple[DeviceCore, ...]:
 def _initialise(driver: Driver) -> None:
     with _lock:
         acl = driver.acl
-        if id(acl) not in _initialised:
-            _initialised[id(acl)] = (acl, driver.init())
+        if acl not in _initialised:
+            _initialised[acl] = driver.init()
 
 
 def shutdown() -> None:
@@ -132,11 +133,11 @@ def shutdown() -> None:
                 f"close every session first: {', '.join(map(str, _uses))} in use (arrays of a pinned request that are "
                 "still alive keep it open too)"
             )
-        states = list(_initialised.values())
+        ours = [acl for acl, by_us in _initialised.items() if by_us]
         _initialised.clear()
     for found in (known("npu"), known("emulator")):
         # A module that no longer serves any device (a test's double) is not ours to touch any more.
-        if found is not None and any(ours and acl is found.acl for acl, ours in states):
+        if found is not None and any(acl is found.acl for acl in ours):
             Driver(found, found.kind).finalize()
 
 
@@ -181,7 +182,7 @@ def _in_forked_child() -> None:
     _forks += 1
     _lock = threading.RLock()  # another thread of the parent may have held it
     npu = known("npu")
-    touched = npu is not None and id(npu.acl) in _initialised
+    touched = npu is not None and npu.acl in _initialised
     for use in (*_uses.values(), *_former):
         touched = touched or use.name.kind == "npu"
         use.core.mark_forked(partial(_forked_error, use.core.name))

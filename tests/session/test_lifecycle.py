@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 
 import aioascend
 from aioascend.emulator import Emulator
+from aioascend.testing import emulated
 from tests import kit
 from tests.waiting import eventually
 
@@ -326,3 +328,13 @@ async def test_a_draining_close_does_not_wait_for_runs_that_were_given_up() -> N
     await asyncio.wait_for(closing, 10)
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+def test_an_emulator_that_served_sessions_does_not_outlive_its_last_reference() -> None:
+    with emulated() as emulator:
+        with aioascend.Session(kit.add(1), devices="emulator:0") as session:
+            session.infer_sync(ONES)
+        gone = weakref.ref(emulator.acl)
+    del emulator, session
+    gc.collect()
+    assert gone() is None
