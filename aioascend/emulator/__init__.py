@@ -77,7 +77,7 @@ class Emulator:
         """
         process = self._process
         if process.races is not None:
-            process.races.tell()
+            process.races.finish()
         leaks = self._leaks.find() if process.left is None else process.left
         return Report(leaks, process.findings.violations)
 

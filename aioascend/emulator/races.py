@@ -272,7 +272,7 @@ class Races:
         if write:
             poison(start + block.delta, end - start)
         else:
-            staged = use.staged = Staged(use, block, start, end - start, self._changed)
+            staged = use.staged = Staged(use, block, start, end - start)
             self._staged.setdefault(use.number, deque()).append(staged)
 
     def _clash(self, use: Use, write: bool, conflict: Conflict, block: Block) -> None:
@@ -298,8 +298,8 @@ class Races:
             return
         while staged and staged[0].use.at <= at:
             one = staged.popleft()
-            if self._is_the_hosts(one) and one.changed():
-                self._changed(one, f"when the host learned that it had been copied, at {here()}")
+            if one.early or (self._is_the_hosts(one) and one.changed()):
+                self._changed(one, f"the host learned that it had been read at {here()}")
         if not staged:
             del self._staged[number]
 
@@ -314,14 +314,25 @@ class Races:
                 covered += min(end, cell.end) - max(staged.start, cell.start)
         return covered == staged.count
 
-    def _changed(self, staged: Staged, when: str = "when the copy ran") -> None:
+    def _changed(self, staged: Staged, then: str) -> None:
         use, count = staged.use, staged.count
+        if use.told or use.dead:
+            return
+        use.told = True
         text = (
             f"the host wrote to the source of {use.line.name}'s {use.call} at {use.where} before it could know that it "
-            f"had been read: the {count} bytes at {staged.start:#x} in {staged.block!r} were others {when}. Wait for "
-            f"{use.line.name} (or an event recorded on it after the copy) before the memory is used again"
+            f"had been read, {'and before it was' if staged.early else 'if only just after it was'} "
+            f"({count} bytes at {staged.start:#x} in {staged.block!r}); {then}: wait for {use.line.name}, or for an "
+            f"event recorded on it after the copy, before the memory is used again"
         )
         self._found.append(("changed-while-queued", use.call, text, str(use.where), ""))
+
+    def finish(self) -> None:
+        """Tell of copies that went wrong although nobody has waited for them."""
+        with self._lock:
+            for staged in [one for line in self._staged.values() for one in line if one.early]:
+                self._changed(staged, "the host has not waited for it")
+        self.tell()
 
     def _unwatch(self, number: int) -> None:
         staged = self._staged.get(number)

@@ -9,7 +9,6 @@ nobody takes for a result.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
 
 import numpy
 
@@ -51,26 +50,21 @@ def poison(address: int, count: int) -> None:
 class Staged:
     """The source of one queued copy: `count` bytes of a pinned block from `start`, and what they looked like."""
 
-    __slots__ = ("_print", "_tell", "block", "count", "start", "use")
+    __slots__ = ("_print", "block", "count", "early", "start", "use")
 
-    def __init__(self, use: Use, block: Block, start: int, count: int, tell: Callable[[Staged], None]) -> None:
-        self._tell = tell
+    def __init__(self, use: Use, block: Block, start: int, count: int) -> None:
         self.use = use
         self.block = block
         self.start = start
         self.count = count
         self._print = fingerprint(start + block.delta, count)
+        # the copy read other bytes than it was to read
+        self.early = False
 
     def ran(self) -> None:
         """The copy is about to read its source, on a thread of the emulator's: any lock may be held."""
-        if self.changed():
-            self._tell(self)
+        self.early = self.changed()
 
     def changed(self) -> bool:
-        """Whether the bytes are others now; not asked of memory that was freed, or of what was told already."""
-        if not self.block.alive or self.use.told or self.use.dead:
-            return False
-        if fingerprint(self.start + self.block.delta, self.count) == self._print:
-            return False
-        self.use.told = True
-        return True
+        """Whether the bytes are others now; not asked of memory that was freed."""
+        return self.block.alive and fingerprint(self.start + self.block.delta, self.count) != self._print

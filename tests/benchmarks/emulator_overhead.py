@@ -49,9 +49,9 @@ def ok(result: Any) -> Any:
 class Bench:
     """An open device with a model, three streams, and the buffers of one request."""
 
-    def __init__(self, rounds: int) -> None:
+    def __init__(self, rounds: int, **settings: Any) -> None:
         self.rounds = rounds
-        self.emulator = Emulator(Config(streams=STREAMS + 100, stream_depth=1 << 20))
+        self.emulator = Emulator(Config(streams=STREAMS + 100, stream_depth=1 << 20, **settings))
         self.acl = acl = self.emulator.acl
         self.rt, self.mdl = acl.rt, acl.mdl
         ok(acl.init())
@@ -68,14 +68,20 @@ class Bench:
         self.copied, self.computed = (ok(self.rt.create_event_ex_with_flag(SYNC)) for _ in range(2))
         ok(self.rt.subscribe_report(threading.get_ident(), self.outward))
 
-    def best(self, action: Callable[[], Any], count: int, after: Callable[[], Any] = lambda: None) -> float:
+    def best(
+        self,
+        action: Callable[[], Any],
+        count: int,
+        after: Callable[[], Any] = lambda: None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> float:
         """Microseconds of one `action`."""
         found = float("inf")
         for _ in range(self.rounds):
-            start = time.perf_counter()
+            start = clock()
             for _ in range(count):
                 action()
-            found = min(found, (time.perf_counter() - start) / count * 1e6)
+            found = min(found, (clock() - start) / count * 1e6)
             after()
         return found
 
@@ -150,6 +156,34 @@ class Bench:
             "one after the other, submission alone": self.best(self._request, 300, drained),
         }
 
+    def through(self, count: int = 500) -> dict[str, float]:
+        """Tasks of each kind, from submission until the host has waited for all: CPU time of the process by task."""
+        rt = self.rt
+        frame = 3 * 1080 * 1920
+        picture, target = ok(rt.malloc_host(frame)), ok(rt.malloc(frame, 0))
+        found = {}
+        for name, number, submit in (
+            ("record_event", count, lambda: rt.record_event(self.copied, self.inward)),
+            ("stream_wait_event", count, lambda: rt.stream_wait_event(self.inward, self.copied)),
+            ("memcpy_async, 48 bytes", count, lambda: self._copy_in(self.inward)),
+            ("memcpy_async, 6 MB", 10, lambda: rt.memcpy_async(target, frame, picture, frame, H2D, self.inward)),
+            ("execute_async, 12 numbers", count, lambda: self._execute(self.inward)),
+        ):
+
+            def many(submit: Callable[[], Any] = submit, number: int = number) -> None:
+                for _ in range(number):
+                    ok(submit())
+                ok(rt.synchronize_stream(self.inward))
+
+            found[name] = self.best(many, 1, clock=time.process_time) / number
+
+        def request() -> None:
+            self._request()
+            ok(rt.synchronize_stream(self.outward))
+
+        found["a request on three streams"] = self.best(request, 300, clock=time.process_time)
+        return found
+
     def streams(self) -> dict[str, float]:
         """Many streams: made, given a copy and a record each, waited for; and the threads that it takes."""
         rt = self.rt
@@ -195,6 +229,19 @@ class Bench:
             pass
 
 
+def strictness(rounds: int) -> dict[str, tuple[float, float, float]]:
+    """Tasks in an emulator of the usual kind, in a strict one that does not look for races, and in one that does."""
+    columns = []
+    for settings in ({}, {"strict": True, "races": False}, {"strict": True}):
+        bench = Bench(rounds, **settings)
+        columns.append(bench.through())
+        found = [str(violation) for violation in bench.emulator.report().violations]
+        bench.emulator.shutdown()
+        if found:
+            raise SystemExit(f"the benchmark breaks rules: {found[0]}")
+    return {name: (columns[0][name], columns[1][name], columns[2][name]) for name in columns[0]}
+
+
 def table(results: dict[str, dict[str, Any]]) -> str:
     """The results for people."""
     lines = []
@@ -223,6 +270,7 @@ def main() -> None:
         "many streams": bench.streams(),
     }
     bench.emulator.shutdown()
+    results["tasks (µs of CPU), strict without races, strict"] = strictness(options.rounds)
     print(json.dumps(results, indent=2, ensure_ascii=False) if options.json else table(results))
 
 
