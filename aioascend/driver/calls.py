@@ -33,9 +33,11 @@ THREAD_NOT_SUBSCRIBED = (codes.THREAD_SUBSCRIBE, codes.THREAD_NOT_SUBSCRIBE)
 # Plain ints: an enum member costs an attribute look-up in its class on every call of the hot path.
 _HUGE_FIRST = int(MallocPolicy.HUGE_FIRST)
 _NO_BLOCK = int(CallbackBlockType.NO_BLOCK)
+_BLOCK = int(CallbackBlockType.BLOCK)
 _RECORDED = int(EventRecordedStatus.COMPLETE)
 # A2 and A3, whose chips are named so; the newest generation is in the reference's list of both.
 _ABORTING = ("Ascend910B", "Ascend910_9", "Ascend950")
+_ATLAS_300 = "Ascend310"  # the chip of Atlas 200, 300 and 500
 _STREAM_DONE = int(StreamStatus.COMPLETE)
 
 
@@ -55,6 +57,8 @@ class Driver(ModelCalls):
         # Old CANN has no `_ex_` events: there a fresh plain event serves every dependency (pyACL reference §7).
         self.has_ex_events: bool = hasattr(backend.acl.rt, "create_event_ex_with_flag")
         self.on_board = False
+        self._callback_block = _NO_BLOCK
+        self._event_waits_end: bool = hasattr(backend.acl.rt, "synchronize_event_with_timeout")
         self._to_device = int(MemcpyKind.HOST_TO_DEVICE)
         self._to_host = int(MemcpyKind.DEVICE_TO_HOST)
         listens = backend.emulator.host_access if backend.emulator is not None else None
@@ -133,8 +137,12 @@ class Driver(ModelCalls):
         if ret:
             raise self.error(ret, "acl.rt.destroy_context")
 
-    def read_run_mode(self) -> None:
-        """Learn whether this process runs on the device's own board, where host memory is device memory (§17)."""
+    def read_product(self) -> None:
+        """Learn what this product is and can do: once after `init`, before anything is submitted.
+
+        Whether this process runs on the device's own board, where host memory is device memory (§17). Whether it is an
+        Atlas 200/300/500: these know neither callbacks that let their stream go on (§9) nor event waits that end (§7).
+        """
         acl = self.acl
         mode, ret = acl.rt.get_run_mode()
         if ret:
@@ -142,6 +150,9 @@ class Driver(ModelCalls):
         self.on_board = mode == RunMode.DEVICE
         if self.on_board:
             self._to_device = self._to_host = int(MemcpyKind.DEVICE_TO_DEVICE)
+        if self.soc_name() == _ATLAS_300:
+            self._callback_block = _BLOCK
+            self._event_waits_end = False
 
     # -- streams ----------------------------------------------------------------------------------------------------
 
@@ -257,9 +268,9 @@ class Driver(ModelCalls):
         return bool(status == _RECORDED)
 
     def synchronize_event(self, event: int, timeout_ms: int) -> bool:
-        """Block (GIL released) until what the event captured is done; False on timeout."""
+        """Block (GIL released) until what the event captured is done; False on timeout, where the product knows one."""
         acl = self.acl
-        if timeout_ms < 0 or not hasattr(acl.rt, "synchronize_event_with_timeout"):
+        if timeout_ms < 0 or not self._event_waits_end:
             ret = acl.rt.synchronize_event(event)
         else:
             ret = acl.rt.synchronize_event_with_timeout(event, timeout_ms)
@@ -384,8 +395,8 @@ class Driver(ModelCalls):
         raise self.error(ret, "acl.rt.process_report")
 
     def launch_callback(self, function: Callable[[Any], None], data: Any, stream: int) -> None:
-        """Queue a host callback that does not hold the stream up; it runs as `function(data)`."""
+        """Queue a host callback; it runs as `function(data)`, and the stream goes on meanwhile where it can."""
         acl = self.acl
-        ret = acl.rt.launch_callback(function, data, _NO_BLOCK, stream)
+        ret = acl.rt.launch_callback(function, data, self._callback_block, stream)
         if ret:
             raise self.error(ret, "acl.rt.launch_callback")

@@ -153,7 +153,7 @@ class DeviceCore:
                     add_note(error, _NO_DEVICE.format(index=self._index))
                 raise
             stack.callback(self.quietly, driver.reset_device, self._index)
-            driver.read_run_mode()
+            driver.read_product()
             self.context = driver.create_context(self._index)
             stack.callback(self.quietly, self._destroy_context)
             self.generation += 1
