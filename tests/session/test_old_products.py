@@ -9,7 +9,6 @@ import pytest
 
 import aioascend
 from aioascend.emulator import Emulator
-
 from tests import kit
 
 pytestmark = pytest.mark.emulated(soc_name="Ascend310")

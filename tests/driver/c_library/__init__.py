@@ -89,6 +89,6 @@ class CLibrary:
 
 class _Untouched:
     def __getattr__(self, name: str) -> Any:
-        if name in ("synchronize_stream_with_timeout", "create_event_ex_with_flag"):
+        if name in ("synchronize_stream_with_timeout", "synchronize_event_with_timeout", "create_event_ex_with_flag"):
             raise AttributeError(name)
         raise AssertionError(f"{name} was called through pyACL")
