@@ -175,7 +175,7 @@ class Tenant(ABC):
             else:  # a copy of its inputs
                 self._fail(request, request.error)
         self._repeated += len(again_in_line)
-        self.admission.recall(again_in_line, lambda request: request.priority)
+        self.admission.recall(again_in_line, lambda request: (request.priority, request.deadline))
         self._staging = []
         self._to_save = [*self._handed_over, *self.admission.pending()]
 

@@ -218,15 +218,13 @@ class Admission(Generic[T]):
         else:
             self._held.discard(lane)
 
-    def recall(self, running: Iterable[T], priority: Callable[[T], int]) -> None:
+    def recall(self, running: Iterable[T], terms: Callable[[T], tuple[int, float | None]]) -> None:
         """What was on the device is not any more: `running` and what was staged stand at the head of the line again.
 
         No copy is under way. The pinned memory that any item had is gone: each needs a staging buffer from now on.
-        Those that come back had been let in once, and are not counted again.
+        Those that come back had been let in once, and are not counted again; `terms` tells their priority and deadline.
         """
         back = [*running, *self._staging]
-        for item in self._staging:
-            self._deadlines.settle(item)
         self._staging.clear()
         self._dropped.clear()
         self._pinned.clear()
@@ -240,7 +238,10 @@ class Admission(Generic[T]):
             entry.pinned = False
         for item in reversed(back):
             self._entries[item] = _Entry(0, patient=True, pinned=False)
-            self._line.put_back(item, priority(item))
+            priority, deadline = terms(item)
+            self._line.put_back(item, priority)
+            if deadline is not None:
+                self._deadlines.add(item, deadline)
 
     def seize(self, item: T, lane: int, now: float) -> None:
         """The owner takes a staging buffer and a place of `lane` for an item that is not in line."""

@@ -173,6 +173,26 @@ class AdmissionMachine(RuleBasedStateMachine):
         self.admission.hold(lane, held)
         (self.held.add if held else self.held.discard)(lane)
 
+    @precondition(lambda self: self.at("running") and not self.at("copying", "draining"))
+    @rule(data=st.data())
+    def recall(self, data: st.DataObject) -> None:
+        """The device has lost what was on it; some of it is failed, the rest is to be done again."""
+        running = [item for item in self.launched if item.where == "running"]
+        again = [item for item in running if data.draw(st.booleans())]
+        back = [*again, *(item for item in self.admission.pending() if item.where == "staged")]
+        self.admission.recall(again, lambda item: (item.priority, item.deadline))
+        for item in running:
+            item.where = "failed"
+        for item in self.at("waiting"):
+            item.pinned = False
+            item.before += len(back)
+        for before, item in enumerate(back):
+            item.where, item.lane, item.pinned, item.patient = "waiting", -1, False, True
+            item.turns, item.before = self.turns, before
+        self.launched = [item for item in self.launched if item not in again]
+        self.held.clear()
+        self.buffers = 0
+
     @precondition(lambda self: self.at(*OUTCOMES))
     @rule(data=st.data())
     def tell_of_what_is_gone(self, data: st.DataObject) -> None:

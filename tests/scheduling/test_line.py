@@ -58,6 +58,15 @@ def test_whoever_leaves_the_line_is_not_taken() -> None:
     assert len(line) == 0
 
 
+def test_what_is_put_back_is_the_first_of_its_priority_and_the_one_that_has_waited_longest() -> None:
+    line: Line[str] = Line(share=2)
+    for item, priority in (("a", 0), ("b", 0), ("c", -1), ("d", -1)):
+        line.add(item, priority)
+    line.put_back("back", 0)
+    assert list(line) == ["back", "a", "b", "c", "d"]
+    assert [take(line) for _ in range(5)] == ["c", "back", "d", "a", "b"]
+
+
 def test_ahead_of_a_newcomer_are_the_equal_and_the_more_urgent() -> None:
     line: Line[int] = Line()
     for item, priority in enumerate((0, 0, 1, 2)):

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto
 
 import aioascend
 from aioascend.emulator import Emulator
+from aioascend.memory.copying import copy_array
+from aioascend.runtime import pipeline
 from aioascend.runtime.ports import current_port
 from aioascend.runtime.request import Request
 from aioascend.waiting import run_request
@@ -57,6 +62,36 @@ async def test_who_is_too_late_is_kept_from_the_device_even_if_its_loop_stands_s
         assert session.statistics().expired == 5
 
 
+async def test_who_is_too_late_in_the_middle_of_its_copy_never_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    n = 1 << 19  # copied on the worker
+    copying, go_on = threading.Event(), threading.Event()
+
+    def slow_copy(view: np.ndarray, array: np.ndarray, stop: Callable[[], bool]) -> bool:
+        copying.set()
+        assert go_on.wait(10)
+        return copy_array(view, array, stop)
+
+    async with aioascend.Session(kit.identity(TensorProto.FLOAT, (n,)), depth=1) as session:
+        path = session._usable()
+        launched: list[Request] = []
+        launch = path.lanes[0].launch
+        path.lanes[0].launch = lambda one: (launched.append(one), launch(one))  # type: ignore[method-assign]
+        monkeypatch.setattr(pipeline, "copy_array", slow_copy)
+        late = Request([np.ones(n, np.float32)], patient=False, timeout=0.02)
+        path.submit(late)  # by nobody who would notice that its time is up
+        await eventually(copying.is_set)
+        await asyncio.sleep(0.03)
+        other = asyncio.ensure_future(session.infer(np.ones(n, np.float32)))
+        await eventually(lambda: late.abandoned)
+        go_on.set()
+        assert ((await other)[0] == 1).all()
+        assert launched != []
+        assert late not in launched
+        with pytest.raises(aioascend.DeadlineExceeded, match=r"within 0\.02 s"):
+            late.result()
+        assert session.statistics().expired == 1
+
+
 async def test_a_limit_that_is_not_reached_leaves_no_timer_behind() -> None:
     async with aioascend.Session(kit.add(1)) as session:
         loop, port = current_port()
@@ -69,8 +104,7 @@ async def test_a_limit_that_is_not_reached_leaves_no_timer_behind() -> None:
             timers = [timer for timer in loop._scheduled if not timer.cancelled()]  # type: ignore[attr-defined]
             assert timers == []
             assert len(port._deadlines._heap) == 0
-        pipeline = session._usable()
-        assert len(pipeline.admission._deadlines._heap) == 0
+        assert len(session._usable().admission._deadlines._heap) == 0
 
 
 async def test_an_earlier_limit_overtakes_a_later_one() -> None:
@@ -91,10 +125,10 @@ async def test_an_earlier_limit_overtakes_a_later_one() -> None:
 async def test_a_cancel_while_a_timeout_is_being_cleaned_up_is_not_lost() -> None:
     """The copy of a large array has to stop first; who is cancelled meanwhile ends as cancelled."""
     async with aioascend.Session(kit.add(1)) as session:
-        pipeline = session._usable()
+        path = session._usable()
         request = Request([four(1)], patient=False, timeout=0.01)
-        pipeline.submit = lambda _: request.claim()  # type: ignore[method-assign]  # a copy that takes its time
-        task = asyncio.ensure_future(run_request(pipeline, request))
+        path.submit = lambda _: request.claim()  # type: ignore[method-assign]  # a copy that takes its time
+        task = asyncio.ensure_future(run_request(path, request))
         await eventually(lambda: request.abandoned)
         task.cancel()
         await asyncio.sleep(0.01)
