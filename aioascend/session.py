@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 import warnings
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal
@@ -20,7 +21,7 @@ from .mapping import map_ordered
 from .model import Outputs, ShapeOptions, TensorSpec, check_inputs, open_source
 from .pinned import PinnedRequest
 from .runtime import process
-from .runtime.background import forget_frames, in_background, run_in_background, wait_for
+from .runtime.background import done_within, forget_frames, in_background, run_in_background, wait_for
 from .runtime.core import DeviceCore
 from .runtime.equipment import Recipe
 from .runtime.pipeline import Pipeline
@@ -42,6 +43,8 @@ from .waiting import (
 
 __all__ = ["Session"]
 
+logger = logging.getLogger("aioascend.session")
+
 Model = str | os.PathLike[str] | bytes | bytearray | memoryview
 # A stream holds about 2,000 tasks, and a submission to a full one blocks with the GIL held (pyACL reference §3); a
 # request takes three of them at most.
@@ -50,6 +53,9 @@ _MOST_DEPTH = 256
 _WAITING_BYTES = 1 << 30
 # How long runs under way may go on when a session closes without waiting for them, where they can be ended.
 _GRACE_S = 0.5
+# How long a close waits for a device that does not answer, or for runs whose results nobody wants.
+_CLOSE_S = 4.0
+_LOOK_S = 0.5
 State = Literal["new", "opening", "open", "closing", "closed"]
 
 
@@ -297,14 +303,36 @@ class Session(Uncopyable):
         With ``drain=False`` requests that are still queued get `SessionClosed`, and so do those whose runs are not over
         half a second later, on the emulator, which can end them; what runs on an NPU is waited for. In any case runs
         whose callers have given up are not waited for where they can be ended.
-        If the wait is cancelled, the closing goes on by itself.
+        If the wait is cancelled, the closing goes on by itself. It does so too, with a warning in the log, when
+        ``drain=False`` or a device that does not answer has made it wait for 4 s: memory is the device's until then.
         """
-        await wait_for(self._begin_close(drain=drain))
+        closed = self._begin_close(drain=drain)
+        while not await done_within(closed, self._patience(drain)):
+            if self._gives_up(drain):
+                return
 
     def close_sync(self, *, drain: bool = True) -> None:
         """`aclose` for scripts and notebooks: blocks the calling thread."""
         _refuse_in_loop("close_sync", "aclose")
-        self._begin_close(drain=drain).result()
+        closed = self._begin_close(drain=drain)
+        while not wait([closed], timeout=self._patience(drain)).done:
+            if self._gives_up(drain):
+                return
+        closed.result()
+
+    def _patience(self, drain: bool) -> float:
+        return _LOOK_S if drain and not self._lost else _CLOSE_S
+
+    def _gives_up(self, drain: bool) -> bool:
+        """Whether a close that takes so long is no longer waited for."""
+        if drain and not self._lost:
+            return False
+        logger.warning("%r is being closed in the background: its device has not ended what it was given", self)
+        return True
+
+    @property
+    def _lost(self) -> bool:
+        return self._core is not None and not self._core.recovery.health.serves
 
     async def __aenter__(self) -> Session:
         await self.open()
@@ -397,6 +425,7 @@ class Session(Uncopyable):
         self._core = core
         try:
             started.result()
+            core.recovery.check()
             make = partial(Pipeline, core, max_waiting=self._max_waiting, max_waiting_bytes=self._max_waiting_bytes)
             build = core.control(_build, make, model, self._options, self._instances, self._depth, self._stall_timeout)
             del model

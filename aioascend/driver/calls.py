@@ -10,6 +10,7 @@ cells of out-pointers are made anew for every call, so that no two threads share
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from ctypes import byref, c_void_p
 from typing import Any
@@ -205,6 +206,8 @@ class Driver(ModelCalls):
         elif timeout_ms >= 0 and hasattr(acl.rt, "synchronize_stream_with_timeout"):
             call = "acl.rt.synchronize_stream_with_timeout"
             ret = acl.rt.synchronize_stream_with_timeout(stream, timeout_ms)
+        elif timeout_ms >= 0:
+            return self._poll_stream(stream, timeout_ms / 1000)
         elif c.aclrtSynchronizeStream is not None:
             ret = c.aclrtSynchronizeStream(stream)
         else:
@@ -213,6 +216,15 @@ class Driver(ModelCalls):
             return False
         if ret:
             raise self.error(ret, call)
+        return True
+
+    def _poll_stream(self, stream: int, seconds: float) -> bool:
+        """Wait for a stream on old CANN, whose one call for it cannot be bounded."""
+        end = time.monotonic() + seconds
+        while not self.stream_query(stream):
+            if time.monotonic() >= end:
+                return False
+            time.sleep(0.001)
         return True
 
     def stream_query(self, stream: int) -> bool:

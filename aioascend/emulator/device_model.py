@@ -471,12 +471,12 @@ class DeviceModel:
             self._stop(stream, fault)
         if self.timed:
             stream.ready_at = max(stream.ready_at, work.deadline)
-        work.finished(self)
         if stream.queue:
             stream.state = State.READY
             self.ready.appendleft(stream)
         else:
             stream.state = State.IDLE
+        work.finished(self)  # behind those that waited for its lane: a stream with a long queue starves no other
         self._complete(stream)
 
     def _stop(self, stream: Stream, fault: Fault) -> None:

@@ -129,7 +129,10 @@ class Engine:
         context = stream.context
         if context is not None and context.stopped is not None:
             fault = context.stopped
-            raise Failure(fault.code, f"the context takes no more tasks after a failure: {fault.text}")
+            raise Failure(
+                fault.code,
+                f"the context takes no more tasks after a failure that was fatal or in stop mode: {fault.text}",
+            )
         if len(stream.queue) >= self.depth:
             self.on_full(stream, call)
 

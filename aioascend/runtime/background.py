@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from .signal import Signal
 
-__all__ = ["forget_frames", "in_background", "join_all", "run_in_background", "start_thread", "wait_for"]
+__all__ = ["done_within", "forget_frames", "in_background", "join_all", "run_in_background", "start_thread", "wait_for"]
 
 T = TypeVar("T")
 
@@ -71,11 +71,20 @@ def run_in_background(name: str, function: Callable[[], T], outcome: Future[T]) 
 
 async def wait_for(future: Future[T]) -> T:
     """Await a thread's future; cancelling the wait leaves what it waits for alone, and a closed loop harms nobody."""
+    await done_within(future, None)
+    return future.result()
+
+
+async def done_within(future: Future[T], seconds: float | None) -> bool:
+    """Await a thread's future for so many seconds at most: whether it has ended. Raises what it ended with."""
     if not future.done():
         signal = Signal()
         future.add_done_callback(lambda _: signal.set(lambda port: port.wake()))
-        await signal.wait()
-    return future.result()
+        await signal.wait(seconds)
+    if not future.done():
+        return False
+    future.result()
+    return True
 
 
 def forget_frames(error: BaseException) -> None:

@@ -47,6 +47,9 @@ class Completion(Protocol):
     def detach(self, stream: int) -> None:
         """Undo `attach`; control thread, after the stream is synchronised and its tokens were delivered."""
 
+    def forget(self, stream: int) -> None:
+        """Undo `attach` for a stream that hangs: callbacks queued on it never run, and it is going to be discarded."""
+
     def hurry(self) -> None:
         """Nobody waits for a token any more: `detach` and `stop` need not wait for those that are armed."""
 
@@ -101,11 +104,14 @@ class _Callbacks:
     def arm(self, stream: int, token: int) -> None:
         self._driver.launch_callback(self._function, token, stream)
 
-    def detach(self, stream: int) -> None:
+    def forget(self, stream: int) -> None:
         with self._lock:
             self._streams -= 1
             if not self._streams:
                 self._gate.clear()
+
+    def detach(self, stream: int) -> None:
+        self.forget(stream)
         ident = self._thread.ident
         assert ident is not None
         self._await_return()
@@ -184,6 +190,9 @@ class _Events:
 
     def detach(self, stream: int) -> None:
         self._waiters.pop(stream).stop()
+
+    def forget(self, stream: int) -> None:
+        self.detach(stream)
 
     def hurry(self) -> None:
         self.abandon()

@@ -205,6 +205,9 @@ class DeviceCore:
     def detach(self, stream: int) -> None:
         """Undo `attach`; control thread, after the stream is synchronised and its completions have arrived."""
         assert self._completion is not None
+        if stream in self.teardown.stuck:
+            self._completion.forget(stream)
+            return
         self.teardown.wait_until(lambda: all(armed != stream for armed, _ in list(self._armed.values())))
         self._completion.detach(stream)
 

@@ -159,8 +159,8 @@ class Recovery:
             pass
 
     def check(self) -> None:
-        """Raise what the device was lost with unless there is a context; control thread."""
-        if not self._core.context:
+        """Raise what the device was lost with if it was, or could not be rebuilt; from any thread."""
+        if not (self.health.serves and self._core.context):
             raise self.why()
 
     def rebuild(self) -> Future[None]:

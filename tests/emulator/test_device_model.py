@@ -145,6 +145,19 @@ def test_compute_lanes_are_shared_in_order() -> None:
     assert bench.next() is tasks[3]
 
 
+def test_a_stream_with_a_long_queue_starves_no_other() -> None:
+    bench, busy, other = Bench(), Stream(), Stream()
+    order = []
+    for stream, count in ((busy, 5), (other, 3)):
+        for _ in range(count):
+            bench.model.submit(stream, Work(lane=bench.model.compute))
+    while (work := bench.next()) is not None:
+        order.append(work.stream)
+        assert bench.next() is None  # the other one waits for the lane
+        bench.model.finish(work, None)
+    assert order == [busy, other, busy, other, busy, other, busy, busy]
+
+
 def test_one_model_never_runs_twice_at_once() -> None:
     bench, unit = Bench(lanes=4), ComputeUnit()
     first, second = Work(lane=bench.model.compute, unit=unit), Work(lane=bench.model.compute, unit=unit)

@@ -1,0 +1,159 @@
+"""A stream that hangs is noticed and aborted, or the device is given up; what is slow is left alone."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import anyio
+import numpy as np
+import pytest
+
+import aioascend
+from aioascend.emulator import Emulator, Profile
+from tests import kit
+from tests.waiting import eventually
+
+pytestmark = [pytest.mark.usefixtures("emulator"), pytest.mark.logs_errors]
+
+SERVER = pytest.mark.emulated(soc_name="Ascend910B3")  # where streams can be aborted
+
+
+def ones(value: float) -> np.ndarray:
+    return np.full(4, value, np.float32)
+
+
+async def infer_all(session: aioascend.Session, count: int) -> list[Any]:
+    with anyio.fail_after(30):
+        return await asyncio.gather(*(session.infer(ones(i)) for i in range(count)), return_exceptions=True)
+
+
+@pytest.mark.loops
+@SERVER
+@pytest.mark.parametrize("kind", ["execute", "copy"])
+async def test_a_stream_that_hangs_is_aborted_and_only_its_run_fails(emulator: Emulator, kind: str) -> None:
+    async with aioascend.Session(kit.add(1), stall_timeout=0.5) as session:
+        await session.infer(ones(0))
+        emulator.faults.hang(kind, nth=2)
+        results = await infer_all(session, 20)
+        errors = [result for result in results if isinstance(result, BaseException)]
+        assert len(errors) == 1
+        assert isinstance(errors[0], aioascend.ExecutionFailed)
+        assert errors[0].code == 507046
+        assert "stall_timeout=0.5 s" in str(errors[0])
+        for i, result in enumerate(results):
+            if not isinstance(result, BaseException):
+                assert result[0].tolist() == [i + 1] * 4
+        (device,) = session.statistics().devices
+        assert (device.state, device.generation, device.rebuilds) == ("healthy", 1, 0)
+        assert (await session.infer(ones(1)))[0].tolist() == [2] * 4
+
+
+@pytest.mark.loops
+@pytest.mark.parametrize("kind", ["execute", "copy"])
+async def test_where_streams_cannot_be_aborted_the_device_counts_as_lost_and_comes_back(
+    emulator: Emulator, kind: str
+) -> None:
+    async with aioascend.Session(kit.add(1), stall_timeout=0.5) as session:
+        await session.infer(ones(0))
+        emulator.faults.hang(kind)
+        results = await infer_all(session, 20)
+        assert all(isinstance(result, aioascend.DeviceLost) for result in results)
+        assert all("could not be aborted" in str(result) for result in results)
+        await eventually(lambda: session.ready, seconds=20)
+        assert session.statistics().devices[0].generation == 2
+        assert (await session.infer(ones(1)))[0].tolist() == [2] * 4
+
+
+@SERVER
+async def test_an_abort_that_does_not_help_gives_the_device_up(emulator: Emulator) -> None:
+    emulator.acl.rt.stream_abort = lambda stream: 0  # says that it is done
+    async with aioascend.Session(kit.add(1), stall_timeout=0.5) as session:
+        emulator.faults.hang("execute")
+        with pytest.raises(aioascend.DeviceLost, match="could not be aborted"):
+            await session.infer(ones(1))
+
+
+async def test_a_session_on_another_device_goes_on_while_one_hangs(emulator: Emulator) -> None:
+    async with (
+        aioascend.Session(kit.add(1), devices="emulator:0", stall_timeout=0.5) as hanging,
+        aioascend.Session(kit.add(1), devices="emulator:1", stall_timeout=0.5) as well,
+    ):
+        emulator.faults.hang("execute", device=0)
+        waiting = asyncio.ensure_future(hanging.infer(ones(1)))
+        while not waiting.done():
+            assert (await well.infer(ones(1)))[0][0] == 2
+        with pytest.raises(aioascend.DeviceLost):
+            await waiting
+        assert well.statistics().devices[0].state == "healthy"
+
+
+@pytest.mark.parametrize("drain", [True, False])
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_closing_while_a_stream_hangs_takes_seconds(emulator: Emulator, drain: bool, when: str) -> None:
+    session = aioascend.Session(kit.add(1), stall_timeout=0.5)
+    await session.open()
+    emulator.faults.hang("execute", times=None)
+    waiting = [asyncio.ensure_future(session.infer(ones(i))) for i in range(10)]
+    await eventually(lambda: session.statistics().running > 0)
+    if when == "after":
+        await asyncio.wait(waiting)
+    start = time.monotonic()
+    await session.aclose(drain=drain)
+    assert time.monotonic() - start < 5
+    with anyio.fail_after(5):
+        results = await asyncio.gather(*waiting, return_exceptions=True)
+    assert all(isinstance(result, (aioascend.DeviceLost, aioascend.SessionClosed)) for result in results)
+
+
+async def test_a_close_that_does_not_drain_waits_seconds_for_a_run_that_nobody_knows_to_hang(
+    emulator: Emulator,
+) -> None:
+    """Its memory stays the device's: it is given back when the watchdog has come."""
+    session = aioascend.Session(kit.add(1), stall_timeout=8)
+    await session.open()
+    emulator.faults.hang("execute")
+    waiting = asyncio.ensure_future(session.infer(ones(1)))
+    await eventually(lambda: session.statistics().running > 0)
+    start = time.monotonic()
+    await session.aclose(drain=False)
+    assert time.monotonic() - start < 5
+    with anyio.fail_after(15):
+        (result,) = await asyncio.gather(waiting, return_exceptions=True)
+    assert isinstance(result, aioascend.AioascendError)
+    await eventually(lambda: not aioascend.runtime.process.open_devices(), seconds=15)
+
+
+@pytest.mark.emulated(profile=Profile(compute_default=0.1))
+async def test_a_long_queue_that_moves_is_left_alone(emulator: Emulator) -> None:
+    async with (
+        aioascend.Session(kit.add(1), stall_timeout=0.6) as session,
+        aioascend.Session(kit.add(2), stall_timeout=0.6) as other,
+    ):
+        results = await asyncio.gather(
+            *(session.infer(ones(i)) for i in range(10)), *(other.infer(ones(i)) for i in range(10))
+        )
+        assert [result[0][0] for result in results] == [*range(1, 11), *range(2, 12)]
+        assert session.statistics().devices[0].last_error is None
+
+
+@pytest.mark.emulated(profile=Profile(compute_default=0.8))
+async def test_a_slow_run_within_the_limit_is_left_alone_also_by_a_session_with_a_shorter_one(
+    emulator: Emulator,
+) -> None:
+    async with (
+        aioascend.Session(kit.add(1), stall_timeout=5) as slow,
+        aioascend.Session(kit.add(2), stall_timeout=1.5) as other,
+    ):
+        results = await asyncio.gather(
+            *(slow.infer(ones(i)) for i in range(2)), *(other.infer(ones(i)) for i in range(2))
+        )
+        assert [result[0][0] for result in results] == [1, 2, 2, 3]
+        assert slow.statistics().devices[0].last_error is None
+
+
+@pytest.mark.parametrize("value", [0, -1, float("nan"), "soon", True])
+def test_a_limit_that_is_none_is_refused(value: Any) -> None:
+    with pytest.raises(aioascend.InvalidInput, match="stall_timeout: wanted seconds above 0, or None"):
+        aioascend.Session(kit.add(1), stall_timeout=value)
