@@ -105,6 +105,8 @@ class ModelCalls:
             ):
                 if address:
                     block = self._borrowed(address, given, wanted, what)
+                    if process.races is not None and what == "weight":
+                        process.races.host(block, address, wanted, True, "acl.mdl.load", codes.PARAM_INVALID)
                     borrowed.append(Borrowed(block, address + block.delta, wanted, what))
                 elif wanted:
                     blocks.append(memory.allocate(wanted, internal=True))
