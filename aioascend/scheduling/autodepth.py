@@ -79,15 +79,12 @@ def choose(curve: Mapping[int, float], gain: float = GAIN) -> Choice:
     """
     if not curve:
         raise ValueError("no depth was measured")
-    depths = sorted(curve)
-    for index, depth in enumerate(depths):
-        later = depths[index + 1 :]
-        if not later:
-            return Choice(depth, _last(curve, gain))
-        best = max(later, key=curve.__getitem__)
+    *others, last = sorted(curve)
+    for depth in others:
+        best = max((more for more in curve if more > depth), key=curve.__getitem__)
         if not _grows(curve[depth], curve[best], gain):
             return Choice(depth, _too_little(depth, best, curve[depth], curve[best], gain))
-    raise AssertionError("the greatest depth has none after it")
+    return Choice(last, _last(curve, gain))
 
 
 def _grows(before: float, after: float, gain: float) -> bool:

@@ -38,7 +38,9 @@ def test_items_are_staged_and_launched_in_the_order_of_their_arrival() -> None:
     for item in (1, 2, 3):
         admission.offer(item)
     assert admission.decide(0).stage == [1, 2]
+    assert (admission.staging, admission.copying) == (2, 2)
     admission.staged(2)
+    assert (admission.staging, admission.copying) == (2, 1)
     assert admission.decide(0).launch == []  # 1 came first
     admission.staged(1)
     assert admission.decide(0).launch == [(1, 0), (2, 0)]
@@ -320,6 +322,27 @@ def test_a_withdrawn_item_is_never_launched_wherever_it_was() -> None:
     assert admission.withdraw(1) is Where.ELSEWHERE
     assert not admission.decide(10.0)
     assert admission.idle
+
+
+def test_an_item_that_is_run_out_of_turn_takes_a_buffer_and_a_place_like_any_other() -> None:
+    admission = queue(depth=1, staging=2, outlets=1)
+    admission.seize(100, 0, now=0.0)
+    assert not admission.idle
+    assert (admission.running, admission.draining) == (1, 0)
+    for item in (1, 2):
+        admission.offer(item)
+    assert admission.decide(0.0).stage == [1]  # the other buffer is taken
+    admission.staged(1)
+    assert not admission.decide(0.0)  # and the place
+    with pytest.raises(Stale, match="100 was offered twice"):
+        admission.offer(100)
+    admission.finished(100, 1.0)
+    assert (admission.running, admission.draining) == (0, 1)
+    assert not admission.decide(1.0)  # its output buffer is in use
+    admission.drained(100)
+    admission.staging_freed()
+    decision = admission.decide(1.0)
+    assert (decision.stage, decision.launch) == ([2], [(1, 0)])
 
 
 def test_what_is_told_of_an_item_that_is_not_there_fails_loudly() -> None:

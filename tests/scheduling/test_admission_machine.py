@@ -242,6 +242,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         admission = self.admission
         assert set(admission.pending()) == set(self.at("waiting", "copying", "staged"))
         assert admission.waiting == len(self.at("waiting"))
+        assert admission.copying == len(self.at("copying"))
         assert admission.waiting_bytes == sum(item.nbytes for item in self.impatient())
         assert admission.running == len(self.at("running"))
         assert admission.draining == len(self.at("draining"))

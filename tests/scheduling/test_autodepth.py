@@ -67,6 +67,13 @@ def test_less_throughput_ends_it_too() -> None:
     assert "20.0% less" in choice.reason
 
 
+def test_where_nothing_gets_through_one_place_is_as_good_as_any() -> None:
+    expected = Choice(1, "depth 2 brings nothing either")
+
+    assert search({1: 0.0, 2: 0.0}).choice == expected
+    assert choose({1: 0.0, 2: 0.0}) == expected
+
+
 @given(st.lists(RATES, min_size=20, max_size=20), st.floats(0, 1), st.integers(1, 20))
 def test_every_place_but_the_last_tried_brought_the_gain(rates: list[float], gain: float, most: int) -> None:
     auto = search(dict(enumerate(rates, 1)), gain=gain, most=most)

@@ -66,6 +66,32 @@ def test_a_device_on_which_nothing_works_any_more_counts_as_lost() -> None:
     assert health.fault(Severity.CONTEXT, 2.0, 8) is Step.REBUILD  # something has worked since
 
 
+def test_success_brings_the_interval_of_the_probes_back_to_the_first() -> None:
+    health = Health(first=1.0, longest=8.0)
+    for worked, wait in ((0, 1.0), (0, 2.0), (5, 1.0)):
+        assert health.fault(Severity.DEVICE, 10.0, worked) is Step.QUARANTINE
+        assert health.next_probe == 10.0 + wait
+        assert health.due(20.0) is Step.PROBE
+        health.answered()
+        health.rebuilt()
+
+
+def test_the_outcome_of_what_is_not_under_way_any_more_changes_nothing() -> None:
+    health = Health()
+    health.answered()
+    health.rebuilt()
+    assert health.failed(0.0) is None
+    assert health.aborted(False, 0.0) is None
+    assert (health.state, health.rebuilds) == (HealthState.HEALTHY, 0)
+    health.stalled()
+    assert health.fault(Severity.CONTEXT, 0.0, 0) is Step.REBUILD  # the context died while its stream was aborted
+    for worked in (True, False):
+        assert health.aborted(worked, 0.0) is None
+    assert health.state is HealthState.REBUILDING
+    health.answered()
+    assert health.state is HealthState.REBUILDING
+
+
 EVENTS = st.sampled_from(["task", "context", "device", "stalled", "aborted", "not aborted", "ask", "due", "answered",
                           "rebuilt", "failed", "work", "wait"])  # fmt: skip
 
