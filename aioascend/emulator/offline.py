@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from .. import om
 from . import codes
 from .args import Failure
 from .memory import move_released
@@ -51,7 +52,7 @@ class Source:
 def from_path(path: str) -> Source:
     """Map a file: an .onnx or an offline model, whatever its name."""
     try:
-        with open(path, "rb") as file:
+        with open(om.open_file(path), "rb") as file:
             size = os.fstat(file.fileno()).st_size
             if size == 0:
                 raise Failure(codes.MODEL_SIZE_INVALID, f"{path!r} is empty")

@@ -82,6 +82,8 @@ def load_models(driver: Driver, source: ModelSource, options: ShapeOptions, inst
     Blocks; for the control thread. On the emulator the open axes of an `.onnx` are fixed first. Raises
     `ModelLoadError`, `InvalidInput` for options that do not apply, and `OutOfMemory`; then nothing stays loaded.
     """
+    if source.foreign and (options.dry_run or source.where.endswith(".om")):
+        refuse_damaged(source)  # a bad offline model, which is told as one and not as a bad .onnx
     source = _checked(driver, source, options)
     loaded: list[LoadedModel] = []
     refused: ModelLoadError | None = None

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 
 from ..driver.codes import describe
 from ..errors import InvalidInput, ModelLoadError
+from ..om import first_bytes
 
 __all__ = ["ModelSource", "open_source"]
 
 _OM_MAGIC = b"IMOD"
+_ONNX_STARTS = (b"\x08", b"AIOASCEND")
+_START = 9
 # What the driver would answer (pyACL reference §15).
 _PATH_INVALID, _SIZE_INVALID = 145002, 145006
 
@@ -27,6 +30,7 @@ class ModelSource:
     data: bytes | bytearray | memoryview | None
     is_om: bool
     stamp: tuple[int, int] | None = None  # size and time of the file's last change
+    foreign: bool = False  # it begins neither as an .om nor as an .onnx or what the emulator compiles one to
 
     @property
     def where(self) -> str:
@@ -62,8 +66,10 @@ def open_source(model: str | os.PathLike[str] | bytes | bytearray | memoryview) 
         view = memoryview(model)
         if not view.contiguous:
             raise InvalidInput("model: wanted contiguous bytes, given a memoryview with steps")
-        is_om = bytes(view.cast("B")[: len(_OM_MAGIC)]) == _OM_MAGIC
-        return ModelSource(f"<{view.nbytes} bytes>", None, model, is_om)
+        start = bytes(view.cast("B")[:_START])
+        is_om = start.startswith(_OM_MAGIC)
+        foreign = not is_om and not start.startswith(_ONNX_STARTS)
+        return ModelSource(f"<{view.nbytes} bytes>", None, model, is_om, foreign=foreign)
     try:
         path = os.fspath(model)
     except TypeError:
@@ -71,16 +77,17 @@ def open_source(model: str | os.PathLike[str] | bytes | bytearray | memoryview) 
     if not isinstance(path, str):
         raise InvalidInput(f"model: wanted a path as text, given {type(path).__name__}")
     try:
-        with open(path, "rb") as file:
-            magic = file.read(len(_OM_MAGIC))
+        start = first_bytes(path, _START)
     except OSError as error:
         raise _refused(f"cannot read the model {path}: {error.strerror or error}", path, _PATH_INVALID) from None
     except ValueError as error:
         raise _refused(f"cannot read the model {path!r}: {error}", path, _PATH_INVALID) from None
-    if not magic:
+    if not start:
         raise _refused(f"the model {path} is empty; wanted an .om or .onnx model", path, _SIZE_INVALID)
     path = os.path.abspath(path)
-    return ModelSource(os.path.basename(path), path, None, magic == _OM_MAGIC, _stamp(path))
+    is_om = start.startswith(_OM_MAGIC)
+    foreign = not is_om and not start.startswith(_ONNX_STARTS)
+    return ModelSource(os.path.basename(path), path, None, is_om, _stamp(path), foreign)
 
 
 def _refused(text: str, path: str | None, code: int) -> ModelLoadError:

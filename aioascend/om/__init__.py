@@ -10,6 +10,7 @@ from .errors import OmError
 from .file import OmFile, OmModel, Tasks, read
 from .gears import GEAR_INPUT, Gears
 from .header import Header
+from .pieces import first_bytes, open_file
 from .sections import Section
 from .soc import Verdict, compare_chips
 from .tensors import OmTensor
@@ -30,6 +31,8 @@ __all__ = [
     "as_json",
     "compare",
     "compare_chips",
+    "first_bytes",
+    "open_file",
     "read",
     "summary",
 ]

@@ -5,6 +5,7 @@ Only what is asked for is decoded. A compressed name is a number into a table at
 
 from __future__ import annotations
 
+import math
 import struct
 from array import array
 from collections.abc import Callable, Iterator
@@ -126,9 +127,10 @@ def _decode_list(values: Message) -> Value:
     return values.kept_integers(3) or values.kept_integers(5)
 
 
-def _float(message: Message, start: int) -> float:
+def _float(message: Message, start: int) -> float | None:
+    """The number; None for NaN and the infinities, which JSON has not and no model needs."""
     value: float = struct.unpack_from("<f", message.data, start)[0]
-    return value
+    return value if math.isfinite(value) else None
 
 
 def _list(attribute: Message) -> Message:

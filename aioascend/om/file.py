@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
-from typing import TypeVar
 
 from .attributes import Value
 from .definition import Definition, read_definition
@@ -20,7 +19,8 @@ from .wire import BYTES, VARINT, Message
 
 __all__ = ["OmFile", "OmModel", "Tasks", "read"]
 
-T = TypeVar("T")
+# Protobuf's own limit, so that nothing larger has to be read to know that it is none.
+_LARGEST_MESSAGE = (1 << 31) - 1
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,10 @@ class OmFile:
 
     @property
     def weight_size(self) -> int:
-        """Device memory for the weights in bytes, as `acl.mdl.query_size` tells it."""
-        return sum(one.size for model in self.models for one in model.sections if one.type == WEIGHTS_DATA)
+        """Device memory for the weights in bytes, as `acl.mdl.query_size` tells it; of a bundle, for all its models."""
+        return sum(one.weight_size for one in self.bundled) + sum(
+            one.size for model in self.models for one in model.sections if one.type == WEIGHTS_DATA
+        )
 
     @property
     def work_size(self) -> int:
@@ -138,7 +140,7 @@ class OmFile:
         if self.phone:
             return "it is a HiAI model for Kirin phones, which no Ascend device runs"
         if self.header.bundle:
-            return f"it is a bundle of {len(self.bundled)} models, for acl.mdl.bundle_load_from_file"
+            return "it is a bundle of whole models, for acl.mdl.bundle_load_from_file"
         if self.header.modeltype == 3:
             return "it is a flow model, which acl.mdl does not load"
         if self.encrypted:
@@ -233,6 +235,11 @@ def _model(
 
 
 def _message(pieces: Pieces, section: Section, budget: Budget) -> Message:
+    if section.size > _LARGEST_MESSAGE:
+        raise OmError(
+            f"damaged: {section.name} has {section.size} bytes; a protobuf message has at most {_LARGEST_MESSAGE}",
+            section.offset,
+        )
     return Message(pieces.read(section.offset - pieces.start, section.size), section.offset, budget)
 
 

@@ -7,6 +7,7 @@ is a section at a time, never the weights.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 
 from .errors import PATH_INVALID, OmError
 
-__all__ = ["Budget", "Pieces", "opened"]
+__all__ = ["Budget", "Pieces", "first_bytes", "open_file", "opened"]
 
 _FLOOR = 512 << 10
 
@@ -50,19 +51,40 @@ class Pieces:
         at = self.start + offset
         if self.memory is not None:
             return self.memory[at : at + length]
-        parts: list[bytes] = []
-        left = length
-        while left:
-            part = os.pread(self.file, min(left, 1 << 30), at + length - left)
-            if not part:
-                raise OmError("the file became shorter while it was read", at + length - left)
-            parts.append(part)
-            left -= len(part)
-        return memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
+        # In one place from the start: to join what came in pieces would take the memory twice.
+        whole = memoryview(bytearray(length))
+        done = 0
+        while done < length:
+            count = os.preadv(self.file, [whole[done : done + (1 << 30)]], at + done)
+            if not count:
+                raise OmError("the file became shorter while it was read", at + done)
+            done += count
+        return whole.toreadonly()
 
     def within(self, offset: int, size: int) -> Pieces:
         """The model that lies inside this one."""
         return Pieces(size, self.start + offset, self.file, self.memory)
+
+
+def open_file(path: str | os.PathLike[str]) -> int:
+    """A descriptor of a regular file; `OSError` for anything else, at once: nobody waits for a pipe's writer."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    mode = os.fstat(file).st_mode
+    if stat.S_ISREG(mode):
+        return file
+    os.close(file)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, "it is a directory; a file was wanted", os.fspath(path))
+    raise OSError(errno.EINVAL, "it is not a regular file; a file was wanted", os.fspath(path))
+
+
+def first_bytes(path: str | os.PathLike[str], count: int) -> bytes:
+    """The first bytes of a regular file, by which its kind is told; raises what `open_file` raises."""
+    file = open_file(path)
+    try:
+        return os.pread(file, count, 0)
+    finally:
+        os.close(file)
 
 
 @contextlib.contextmanager
@@ -73,18 +95,13 @@ def opened(model: str | os.PathLike[str] | bytes | bytearray | memoryview) -> It
         yield Pieces(len(view), 0, -1, view)
         return
     try:
-        # Not to wait for a pipe's writer.
-        file = os.open(model, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        file = open_file(model)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise OmError(f"the file cannot be read: {reason}", code=PATH_INVALID) from None
     try:
-        status = os.fstat(file)
-        if not stat.S_ISREG(status.st_mode):
-            what = "a directory" if stat.S_ISDIR(status.st_mode) else "not a regular file"
-            raise OmError(f"it is {what}; a file was wanted", code=PATH_INVALID)
         try:
-            yield Pieces(status.st_size, 0, file, None)
+            yield Pieces(os.fstat(file).st_size, 0, file, None)
         except OSError as error:
             raise OmError(f"the file cannot be read: {error.strerror or error}", code=PATH_INVALID) from None
     finally:

@@ -117,7 +117,7 @@ def test_a_model_for_another_chip_is_refused_with_both_names() -> None:
     [
         (writer.simple()[:700], 145006, "cut short"),
         (writer.simple(encrypted=1), 545001, "encrypted"),
-        (writer.bundle([writer.simple()]), 145000, "bundle of 1 models"),
+        (writer.bundle([writer.simple()]), 145000, "bundle of whole models"),
         (bytes(writer.File([[(0, writer.definition([]))]])), 145000, "not compiled"),
     ],
 )
@@ -290,3 +290,10 @@ def test_a_plain_program_asks_by_an_option_or_a_variable(tmp_path: Path, way: st
     assert json.loads(first) == [0, None, 1, 0]
     assert last == "False"
     assert "a dry run; nothing is computed" in done.stderr
+
+
+def test_a_pipe_is_not_waited_for(npu: Driver, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.om")
+    model_id, code = npu.mdl.load_from_file(str(tmp_path / "pipe.om"))
+    assert (model_id, code) == (0, 100003)
+    assert "not a regular file" in npu.acl.get_recent_err_msg()

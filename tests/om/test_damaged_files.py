@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import struct
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,21 @@ def test_what_is_no_file_is_told_and_never_waited_for(tmp_path: Path) -> None:
         with pytest.raises(om.OmError, match=text) as caught:
             om.read(path)
         assert caught.value.code == 145002
+
+
+def test_a_section_larger_than_a_protobuf_message_can_be_is_refused_unread(tmp_path: Path) -> None:
+    size = 3 << 30
+    table = struct.pack("<IIIIQQ", 1, 0, writer.MODEL_DEF, 0, 0, size)
+    path = tmp_path / "sparse.om"
+    path.write_bytes(bytes(File([], models=1))[:184] + struct.pack("<Q", len(table) + size) + bytes(64) + table)
+    os.truncate(path, 256 + len(table) + size)
+    tracemalloc.start()
+    try:
+        with pytest.raises(om.OmError, match="MODEL_DEF has 3221225472 bytes; a protobuf message has at most"):
+            om.read(path)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 HOSTILE = {

@@ -27,7 +27,7 @@ async def test_each_bad_file_names_itself_and_leaves_everything_usable(tmp_path:
         "empty": "is empty; wanted an .om or .onnx model",
         "random": "random.onnx",
         "missing": "No such file",
-        "directory": "Is a directory",
+        "directory": "it is a directory",
     }
     async with aioascend.Session(kit.add(1)) as other:
         for name, path in kit.bad_files(tmp_path).items():
