@@ -20,6 +20,7 @@ import aioascend
 
 from . import bench, devices, doctor, emulate, inspect, run
 from .arguments import UsageError
+from .tables import printable
 
 __all__ = ["main"]
 
@@ -55,7 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         options = _parser().parse_args(argv)
         with _logging_to_stderr():
             options.command(options)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # None where the command was started with stdout closed
+            sys.stdout.flush()
     except KeyboardInterrupt:
         return _INTERRUPTED
     except BrokenPipeError:
@@ -94,7 +96,11 @@ def _version() -> str:
 
 
 def _error_line(message: str) -> str:
-    return f"aioascend: error: {' '.join(message.split())}\n"
+    return f"aioascend: error: {_one_line(message)}\n"
+
+
+def _one_line(message: str) -> str:
+    return printable(" ".join(message.split()))
 
 
 def _fail(message: str) -> int:
@@ -104,7 +110,7 @@ def _fail(message: str) -> int:
 
 class _OneLine(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        return f"aioascend: {record.levelname.lower()}: {' '.join(record.getMessage().split())}"
+        return f"aioascend: {record.levelname.lower()}: {_one_line(record.getMessage())}"
 
 
 @contextlib.contextmanager

@@ -197,7 +197,7 @@ def _plan(options: argparse.Namespace) -> Plan:
 
 
 def _write(result: Result, options: argparse.Namespace) -> None:
-    data = json.dumps(as_data(result, batch=options.batch), indent=2, ensure_ascii=False) + "\n"
+    data = json.dumps(as_data(result, batch=options.batch), indent=2) + "\n"
     for path, text in ((options.json, data), (options.csv, as_csv(result))):
         if path not in (None, "-"):
             Path(path).write_text(text, encoding="utf-8")

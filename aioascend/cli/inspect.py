@@ -13,7 +13,7 @@ from aioascend.om import OmFile
 
 from .arguments import UsageError, add_model, model_options
 from .om_report import comparison, report
-from .tables import shape_text, table
+from .tables import printable, shape_text, table
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -61,8 +61,7 @@ def run(options: argparse.Namespace) -> None:
 def _is_om(path: str) -> bool:
     """Whether the file is an offline model by its content, or by its name where the content is not an .onnx file's."""
     try:
-        with open(path, "rb") as file:
-            start = file.read(len(_OM_MAGIC))
+        start = om.first_bytes(path, len(_OM_MAGIC))
     except (OSError, ValueError):
         return path.endswith(".om")
     return start == _OM_MAGIC or (path.endswith(".om") and not start.startswith(_ONNX_START))
@@ -88,7 +87,7 @@ def _describe_om(paths: Sequence[str], files: Sequence[OmFile], as_json: bool) -
         {"model": path, **om.as_json(one)} for path, one in zip(paths, files, strict=True)
     ]
     if len(files) == 1:
-        print(json.dumps(described[0], indent=2, ensure_ascii=False))
+        print(json.dumps(described[0], indent=2))
         return
     different, same = om.compare(*files)
     compared = {
@@ -96,7 +95,7 @@ def _describe_om(paths: Sequence[str], files: Sequence[OmFile], as_json: bool) -
         "same": dict(same),
         "models": described,
     }
-    print(json.dumps(compared, indent=2, ensure_ascii=False))
+    print(json.dumps(compared, indent=2))
 
 
 def _describe_opened(options: argparse.Namespace) -> None:
@@ -109,9 +108,9 @@ def _describe_opened(options: argparse.Namespace) -> None:
             "inputs": _as_json(inputs),
             "outputs": _as_json(outputs),
         }
-        print(json.dumps(described, indent=2, ensure_ascii=False))
+        print(json.dumps(described, indent=2))
     else:
-        print(f"{options.model} on {device}\n\ninputs\n{_as_table(inputs)}\n\noutputs\n{_as_table(outputs)}")
+        print(f"{printable(options.model)} on {device}\n\ninputs\n{_as_table(inputs)}\n\noutputs\n{_as_table(outputs)}")
 
 
 def _as_json(specs: Sequence[aioascend.TensorSpec]) -> list[dict[str, Any]]:

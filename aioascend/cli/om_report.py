@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 
 from aioascend.om import Advice, OmFile, OmTensor, advice, compare, summary
 
-from .tables import shape_text, table
+from .tables import printable, shape_text, table
 
 _MOST_ROWS = 40
 _WIDTH = 118
+_CELL = 60
 # A space at which no line ends.
 _TIED = "\x1f"
 
@@ -21,7 +22,7 @@ def report(path: str, om: OmFile) -> str:
 
 
 def _blocks(path: str, om: OmFile) -> Iterator[str]:
-    yield f"{path}\n{_pairs(summary(om))}"
+    yield f"{printable(path)}\n{_pairs(summary(om))}"
     for index, model in enumerate(om.models):
         if index == _MOST_ROWS:
             yield f"... and {len(om.models) - index} more models"
@@ -38,16 +39,16 @@ def _blocks(path: str, om: OmFile) -> Iterator[str]:
         yield f"outputs\n{_tensors(om.outputs)}"
     if om.definition is not None:
         types = om.definition.op_types
-        told = ", ".join(f"{_safe(name)}{_TIED}{count}" for name, count in list(types.items())[:_MOST_ROWS])
+        told = ", ".join(f"{printable(name)}{_TIED}{count}" for name, count in list(types.items())[:_MOST_ROWS])
         rest = f" and {len(types) - _MOST_ROWS} more types" if len(types) > _MOST_ROWS else ""
         yield f"{om.definition.op_count} operators\n{_wrapped(told + rest)}"
     for index, inner in enumerate(om.bundled[:_MOST_ROWS]):
         yield f"model {index} of the bundle: " + report("", inner).strip()
     if om.notes:
-        yield "the file contradicts itself\n" + "\n".join(_wrapped(_safe(note)) for note in om.notes[:_MOST_ROWS])
+        yield "the file contradicts itself\n" + "\n".join(_wrapped(printable(note)) for note in om.notes[:_MOST_ROWS])
     found = advice(om)
     if found:
-        yield "what to look at\n" + "\n".join(_wrapped(_safe(_line(one))) for one in found)
+        yield "what to look at\n" + "\n".join(_wrapped(printable(_line(one))) for one in found)
 
 
 def _line(found: Advice) -> str:
@@ -59,27 +60,25 @@ def comparison(paths: Sequence[str], files: Sequence[OmFile]) -> str:
     """What differs between two models, then what does not."""
     different, same = compare(*files)
     if not different:
-        return f"{paths[0]} and {paths[1]} do not differ in what is shown of a model"
-    rows = [(_safe(label), _short(one), _short(other)) for label, one, other in different]
+        return f"{printable(paths[0])} and {printable(paths[1])} do not differ in what is shown of a model"
+    rows = [(label, *_where_they_differ(one, other)) for label, one, other in different]
     blocks = [f"{len(different)} differences\n{table(('', *paths), rows)}"]
     if same:
-        blocks.append(
-            "the same in both\n" + table(("", "value"), [(_safe(label), _short(value)) for label, value in same])
-        )
+        blocks.append("the same in both\n" + table(("", "value"), [(label, _short(value)) for label, value in same]))
     return "\n\n".join(blocks)
 
 
 def _pairs(lines: dict[str, str]) -> str:
     width = max(map(len, lines))
-    return "\n".join(f"  {label.ljust(width)}  {_safe(value)}" for label, value in lines.items())
+    return "\n".join(f"  {label.ljust(width)}  {printable(value)}" for label, value in lines.items())
 
 
 def _tensors(tensors: Sequence[OmTensor]) -> str:
     rows = [
         (
-            _safe(one.name),
+            one.name,
             one.dtype,
-            _safe(one.format),
+            one.format,
             shape_text(one.shape),
             str(one.nbytes),
             one.aipp and f"AIPP: {one.aipp}",
@@ -99,12 +98,15 @@ def _wrapped(text: str) -> str:
     return lines.replace(_TIED, " ")
 
 
+def _where_they_differ(one: str, other: str) -> tuple[str, str]:
+    """Two values, shortened so that what differs is seen, as of two command lines with the same program."""
+    if max(len(one), len(other)) > _CELL:
+        shorter = min(len(one), len(other))
+        alike = next((at for at in range(shorter) if one[at] != other[at]), shorter)
+        if alike > _CELL - 20:
+            one, other = (f"...{value[alike - 10 :]}" for value in (one, other))
+    return _short(one), _short(other)
+
+
 def _short(value: str) -> str:
-    return _safe(value if len(value) <= 60 else f"{value[:57]}...")
-
-
-def _safe(text: str) -> str:
-    """Text of the file without what would move a terminal's cursor or colour it."""
-    if text.isprintable():
-        return text
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    return value if len(value) <= _CELL else f"{value[: _CELL - 3]}..."

@@ -43,7 +43,7 @@ def heading(device: str) -> dict[str, str]:
 def to_json(device: str, rows: Sequence[Row]) -> str:
     """An object with `examined`, `rows` and `as_expected`."""
     found = {"examined": heading(device), "rows": [row.as_dict() for row in rows], "as_expected": as_expected(rows)}
-    return json.dumps(found, indent=2, ensure_ascii=False)
+    return json.dumps(found, indent=2)
 
 
 def to_text(device: str, rows: Sequence[Row]) -> str:

@@ -69,7 +69,8 @@ def _load_time(om: OmFile) -> Advice:
         return Advice("load time", f"{told}: too little to count when it is loaded")
     at_least = f"{told}: copying them takes {weights / _PCIE * 1e3:.0f} ms at 12 GB/s (PCIe 3.0 x16)"
     if share < 0.5:
-        return Advice("load time", at_least, "most of the file is operators and tasks: fewer gears load faster")
+        remedy = "fewer gears load faster" if om.gears is not None else "load it once, before requests come"
+        return Advice("load time", at_least, f"most of the file is operators, kernels and tasks: {remedy}")
     return Advice(
         "load time",
         at_least,
@@ -82,16 +83,16 @@ def _shapes(om: OmFile) -> Advice:
     if om.dynamic_shape:
         return Advice(
             "shapes",
-            f"open shapes: planned at every run, {len(om.models)} models in the file",
+            f"open shapes: planned at every run, {counted(len(om.models), 'model')} in the file",
             "where shapes do not vary, compile with --input_shape; where they are few, with gears",
         )
     if gears is None:
         return Advice("shapes", "static: one shape, the least to load and to keep")
     tasks = om.models[0].tasks
-    counted = f", {tasks.task_count} tasks in all" if tasks is not None and tasks.task_count else ""
+    told = f", {counted(tasks.task_count, 'task')} in all" if tasks is not None and tasks.task_count else ""
     return Advice(
         "shapes",
-        f"{len(gears.values)} {gears.kind} gears: tasks and a memory plan for each{counted}, buffers for the largest",
+        f"{len(gears.values)} {gears.kind} gears: tasks and a memory plan for each{told}, buffers for the largest",
         "leave out gears that are not used; where the input never varies, a fixed --input_shape loads much faster",
     )
 
@@ -108,18 +109,19 @@ def _pictures(tensors: list[OmTensor]) -> Advice:
 def _formats(om: OmFile) -> Advice | None:
     definition = om.definition
     assert definition is not None
-    counted = [(name, definition.op_types[name]) for name in _CONVERSIONS if definition.op_types.get(name)]
-    if not counted:
+    found = [(name, definition.op_types[name]) for name in _CONVERSIONS if definition.op_types.get(name)]
+    if not found:
         return None
-    told = " and ".join(f"{count} {name}" for name, count in counted)
+    told = " and ".join(f"{count} {name}" for name, count in found)
     finding = f"{told} of {definition.op_count} operators only convert layouts and types, at every run"
     wide = [tensor.name for tensor in om.inputs if tensor.dtype == "float32" and not tensor.aipp]
     if wide:
-        names = ";".join(wide[:4])
+        names = ";".join(wide[:4]) + (";..." if len(wide) > 4 else "")
+        saves = " and saves a Cast" if definition.op_types.get("Cast") else ""
         return Advice(
             "formats",
             finding,
-            f'--input_fp16_nodes="{names}" halves the copies in and saves a Cast; for pictures, AIPP takes uint8',
+            f'--input_fp16_nodes="{names}" halves the copies in{saves}; for pictures, AIPP takes uint8',
         )
     return Advice("formats", finding)
 
@@ -132,6 +134,11 @@ def _alignment(tensors: list[OmTensor]) -> Advice:
         f"no multiple of 64 bytes: {told}{more}",
         "in one block, start each at a multiple of 64 and give it its size rounded up to 32, and 32 more",
     )
+
+
+def counted(number: int, what: str) -> str:
+    """A number of things: "1 model", "2 models"."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def size_text(nbytes: int) -> str:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
-from .advice import advice, size_text
+from .advice import advice, counted, size_text
 from .file import OmFile, OmModel
+from .gears import Gears
 from .tensors import OmTensor
 
 __all__ = ["as_json", "compare", "shape_text", "summary"]
+
+_SHOWN_GEARS = 32
 
 
 def as_json(om: OmFile) -> dict[str, Any]:
@@ -29,7 +33,7 @@ def as_json(om: OmFile) -> dict[str, Any]:
         "outputs": [tensor_json(one) for one in om.outputs],
         "gears": None,
         "operators": None,
-        "memory": {"weights": om.weight_size, "weights_share": round(om.weights_share, 4), "work": om.work_size},
+        "memory": _memory(om),
         "attributes": om.text_attributes(),
         "notes": list(om.notes),
         "advice": [asdict(one) for one in advice(om)],
@@ -50,6 +54,16 @@ def as_json(om: OmFile) -> dict[str, Any]:
     if om.bundled:
         described["bundled"] = [as_json(one) for one in om.bundled]
     return described
+
+
+def _memory(om: OmFile) -> dict[str, int | float | None]:
+    """Null for what the file does not tell: of an encrypted file everything, of a bundle the models' work memory."""
+    told = not om.encrypted
+    return {
+        "weights": om.weight_size if told else None,
+        "weights_share": round(om.weights_share, 4) if told else None,
+        "work": om.work_size if om.definition is not None else None,
+    }
 
 
 def _model(model: OmModel, size: int) -> dict[str, Any]:
@@ -83,7 +97,9 @@ def tensor_json(tensor: OmTensor) -> dict[str, Any]:
     return {
         "name": tensor.name,
         "dtype": tensor.dtype,
+        "acl_dtype": tensor.acl_dtype,
         "format": tensor.format,
+        "acl_format": tensor.acl_format,
         "shape": list(tensor.shape),
         "shape_v2": list(tensor.shape_v2),
         "bytes": tensor.nbytes,
@@ -97,7 +113,7 @@ def kind(om: OmFile) -> str:
     if om.phone:
         return "HiAI model for Kirin phones"
     if om.header.bundle:
-        return f"bundle of {len(om.bundled)} models" if om.bundled else "bundle"
+        return f"bundle of {counted(len(om.bundled), 'model')}" if om.bundled else "bundle"
     if om.header.kind != "executable":
         return f"{om.header.kind} model"
     if om.encrypted:
@@ -105,7 +121,7 @@ def kind(om: OmFile) -> str:
     if om.refusal:
         return "original graph, not compiled"
     if om.dynamic_shape:
-        return f"dynamic-shape model of {len(om.models)} parts"
+        return f"dynamic-shape model of {counted(len(om.models), 'part')}"
     return f"model with {om.gears.kind} gears" if om.gears is not None else "static model"
 
 
@@ -119,29 +135,38 @@ def _tensor(tensor: OmTensor) -> str:
 
 
 def summary(om: OmFile) -> dict[str, str]:
-    """What a model is, by label: the lines in which two models can be compared."""
+    """What a model is, by label: the lines in which two models can be compared. What cannot be read has no line."""
     attributes = om.text_attributes()
     gears = om.gears
-    lines = {
-        "kind": kind(om),
-        "name": om.name,
-        "chip": om.soc_version or "not told",
-        "compiler": _compiler(om),
-        "framework": str(attributes.get("framework_type", "not told")),
-        "file": _exact(om.size),
-        "weights": f"{_exact(om.weight_size)}, {om.weights_share:.1%} of the file",
-        "work memory": _exact(om.work_size) if not om.dynamic_shape else "chosen at every run",
-        "streams": str(om.number("stream_num")),
-        "events": str(om.number("event_num")),
-        "header": f"version {om.header.version:#x}, type {om.header.modeltype} ({om.header.kind}), IR version "
-        f"{om.header.om_ir_version}, platform {om.header.platform_version}, {64 if om.header.wide else 32}-bit tables",
-    }
+    described = om.definition is not None
+    lines = {"kind": kind(om), "name": om.name}
+    if described:
+        lines["chip"] = om.soc_version or "not told"
+        lines["compiler"] = f"ATC {om.atc_version}" if om.atc_version else "not told"
+        lines["framework"] = str(attributes.get("framework_type", "not told"))
+    lines["file"] = _exact(om.size)
+    if not om.encrypted:
+        lines["weights"] = f"{_exact(om.weight_size)}, {om.weights_share:.1%} of the file"
+    if described:
+        lines["work memory"] = _exact(om.work_size) if not om.dynamic_shape else "chosen at every run"
+        lines["streams"] = str(om.number("stream_num"))
+        lines["events"] = str(om.number("event_num"))
+    lines["header"] = (
+        f"version {om.header.version:#x}, type {om.header.modeltype} ({om.header.kind}), IR version "
+        f"{om.header.om_ir_version}, platform {om.header.platform_version}, {64 if om.header.wide else 32}-bit tables"
+    )
     if gears is not None:
-        shown = " ".join(shape_text(one) for one in gears.values[:32])
-        lines["gears"] = f"{len(gears.values)} {gears.kind}: {shown}{' ...' if len(gears.values) > 32 else ''}"
+        lines["gears"] = _gears(gears, _SHOWN_GEARS)
     if "atc_cmdline" in attributes:
         lines["command line"] = str(attributes["atc_cmdline"])
     return lines
+
+
+def _gears(gears: Gears, most: int | None) -> str:
+    shown = " ".join(shape_text(one) for one in gears.values[:most])
+    return (
+        f"{len(gears.values)} {gears.kind}: {shown}{' ...' if len(gears.values) > (most or len(gears.values)) else ''}"
+    )
 
 
 def _exact(nbytes: int) -> str:
@@ -149,19 +174,25 @@ def _exact(nbytes: int) -> str:
     return text if text.endswith("bytes") else f"{text} ({nbytes} bytes)"
 
 
-def _compiler(om: OmFile) -> str:
-    return f"ATC {om.atc_version}" if om.atc_version else "not told"
-
-
 def _compared(om: OmFile) -> dict[str, str]:
     lines = summary(om)
+    if om.gears is not None:
+        lines["gears"] = _gears(om.gears, None)
     for side, tensors in (("input", om.inputs), ("output", om.outputs)):
         lines |= {f"{side} {index}": _tensor(tensor) for index, tensor in enumerate(tensors)}
     if om.definition is not None:
         lines["operators"] = str(om.definition.op_count)
         lines |= {f"operators {name}": str(count) for name, count in om.definition.op_types.items()}
-    for section in om.models[0].sections if om.models else ():
-        lines[f"section {section.name}"] = f"{section.size} bytes"
+    many = len(om.models) > 1
+    for number, model in enumerate(om.models):
+        seen: Counter[str] = Counter()
+        for section in model.sections:
+            seen[section.name] += 1
+            again = f" {seen[section.name]}" if seen[section.name] > 1 else ""
+            where = f" of model {number}" if many else ""
+            lines[f"section {section.name}{again}{where}"] = f"{section.size} bytes"
+    for number, inner in enumerate(om.bundled):
+        lines |= {f"model {number}: {label}": value for label, value in _compared(inner).items()}
     return lines
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 import random
 import subprocess
 import sys
@@ -136,6 +138,85 @@ def test_a_bad_file_is_one_line_with_the_place_and_code_2(
 def test_a_directory_is_told(aioascend_command: Command, tmp_path: Path) -> None:
     (tmp_path / "model.om").mkdir()
     assert "it is a directory" in aioascend_command("inspect", tmp_path / "model.om").message
+
+
+def test_a_pipe_is_not_waited_for(aioascend_command: Command, tmp_path: Path) -> None:
+    for name in ("pipe.om", "pipe.onnx"):
+        os.mkfifo(tmp_path / name)
+        result = aioascend_command("inspect", tmp_path / name)
+        assert result.code == 2
+        assert "it is not a regular file; a file was wanted" in result.err
+
+
+def test_a_path_does_not_reach_the_terminal_as_control_characters(aioascend_command: Command, tmp_path: Path) -> None:
+    path = tmp_path / "a\x1b[31m\nb.om"
+    path.write_bytes(writer.simple())
+    other = tmp_path / "a\x9b.om"
+    other.write_bytes(b"none")
+
+    assert "a\\x1b[31m\\nb.om\n  kind" in aioascend_command("inspect", path).out
+    assert "do not differ" in aioascend_command("inspect", path, path).out
+    assert "a\\x9b.om: at byte 0" in aioascend_command("inspect", other).message
+
+
+def test_json_is_json_whatever_stdout_can_show(tmp_path: Path) -> None:
+    path = tmp_path / "模型.om"
+    path.write_bytes(writer.simple(attrs={"framework_type": math.nan}))
+    program = f"from aioascend.cli import main; main(['inspect', {str(path)!r}, '--json'])"
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, env=environment).stdout
+
+    described = json.loads(out, parse_constant=pytest.fail)
+    assert described["model"] == str(path)
+    assert "framework_type" not in described["attributes"]
+
+
+def test_stdout_may_be_closed(model: Path) -> None:
+    program = (
+        f"import sys; sys.stdout = None; from aioascend.cli import main; sys.exit(main(['inspect', {str(model)!r}]))"
+    )
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stderr == b""
+
+
+def test_what_cannot_be_read_is_not_shown_as_nothing(aioascend_command: Command, tmp_path: Path) -> None:
+    path = tmp_path / "model.om"
+    path.write_bytes(writer.simple(encrypted=1))
+    out = aioascend_command("inspect", path).out
+    assert "weights" not in out
+    assert "work memory" not in out
+    memory = json.loads(aioascend_command("inspect", path, "--json").out)["memory"]
+    assert memory == {"weights": None, "weights_share": None, "work": None}
+
+    path.write_bytes(writer.bundle([writer.simple(), writer.simple()]))
+    memory = json.loads(aioascend_command("inspect", path, "--json").out)["memory"]
+    assert (memory["weights"], memory["work"]) == (128, None)
+
+
+def test_long_values_are_compared_where_they_differ(aioascend_command: Command, tmp_path: Path) -> None:
+    paths = [tmp_path / "a.om", tmp_path / "b.om"]
+    for path, soc in zip(paths, ("Ascend310P3", "Ascend910B4"), strict=True):
+        path.write_bytes(writer.simple(attrs={"atc_cmdline": f"/usr/local/{'x' * 80}/atc.bin --soc_version={soc} end"}))
+    row = next(
+        line for line in aioascend_command("inspect", *paths).out.splitlines() if line.startswith("command line")
+    )
+    assert "Ascend310P3 end" in row
+    assert "Ascend910B4 end" in row
+
+
+def test_sections_of_one_type_and_all_gears_are_compared(aioascend_command: Command, tmp_path: Path) -> None:
+    paths = [tmp_path / "a.om", tmp_path / "b.om"]
+    for path, size in zip(paths, (4, 8), strict=True):
+        sections = [(writer.MODEL_DEF, writer.definition([])), (writer.TBE, bytes(size)), (writer.TBE, b"k")]
+        path.write_bytes(bytes(writer.File([sections])))
+    differences = json.loads(aioascend_command("inspect", *paths, "--json").out)["differences"]
+    assert {"what": "section TBE_KERNELS", "values": ["4 bytes", "8 bytes"]} in differences
+
+    for path, last in zip(paths, (99, 100), strict=True):
+        case = writer.gear_case(1, [[batch] for batch in (*range(1, 40), last)])
+        path.write_bytes(writer.simple([case, writer.net_output([], [])]))
+    out = aioascend_command("inspect", *paths).out
+    assert "gears" in out.split("the same in both")[0]
 
 
 def test_options_of_onnx_files_are_refused(aioascend_command: Command, model: Path) -> None:

@@ -21,6 +21,13 @@ def test_heavy_weights_are_what_loading_takes() -> None:
     assert "load it once" in told.advice
 
 
+def test_gears_are_advised_against_only_where_there_are_some() -> None:
+    rest = {"atc_cmdline": "x" * 40_000_000}
+    told = topics(simple(weights=bytes(20_000_000), attrs=rest))["load time"]
+    assert "most of the file is operators" in told.advice
+    assert "gears" not in told.advice
+
+
 def test_light_weights_are_not() -> None:
     assert topics(simple())["load time"].advice == ""
 
@@ -39,6 +46,16 @@ def test_conversions_are_counted() -> None:
     told = topics(simple([x, operator("c", "Cast"), operator("t", "TransData"), net_output([], [])]))["formats"]
     assert told.finding.startswith("1 TransData and 1 Cast of 4 operators")
     assert '--input_fp16_nodes="x"' in told.advice
+
+
+def test_a_cast_is_saved_only_where_there_is_one() -> None:
+    inputs = [data(f"x{index}", index, writer.FLOAT, [4], size=16) for index in range(5)]
+    told = topics(simple([*inputs, operator("t", "TransData"), net_output([], [])]))["formats"]
+    assert told.advice == '--input_fp16_nodes="x0;x1;x2;x3;..." halves the copies in; for pictures, AIPP takes uint8'
+
+
+def test_one_of_a_thing_is_one() -> None:
+    assert "1 model in the file" in topics(simple(unknown=1))["shapes"].finding
 
 
 def test_sizes_that_are_not_aligned_are_told() -> None:

@@ -213,7 +213,7 @@ def test_a_bundle_shows_the_models_inside() -> None:
     file = om.read(writer.bundle([simple(name="one"), writer.geared("batch", name="two")]))
     assert [inner.header.name for inner in file.bundled] == ["one", "two"]
     assert file.bundled[1].gears is not None
-    assert "bundle of 2 models" in file.refusal
+    assert "bundle of whole models" in file.refusal
     where = file.models[0].sections[1].offset
     assert file.bundled[0].models[0].sections[0].offset > where  # places are those of the whole file
 
