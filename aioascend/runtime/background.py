@@ -80,7 +80,7 @@ async def done_within(future: Future[T], seconds: float | None) -> bool:
     if not future.done():
         signal = Signal()
         future.add_done_callback(lambda _: signal.set(lambda port: port.wake()))
-        await signal.wait(seconds)
+        await signal.wait(None if seconds is None else time.monotonic() + seconds)
     if not future.done():
         return False
     future.result()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from concurrent.futures import Future
 from typing import Any
 
 import anyio
 import pytest
 
+from aioascend.runtime.background import done_within
 from aioascend.runtime.ports import LoopPort, current_port
 from aioascend.runtime.signal import Signal
 
@@ -114,3 +116,17 @@ def test_a_closed_loop_swallows_its_notes_and_harms_nobody() -> None:
     del loop
     port.put(print, "never")
     port.wake()
+
+
+async def test_a_future_is_waited_for_as_long_as_was_said() -> None:
+    future: Future[int] = Future()
+    started = time.monotonic()
+    assert not await done_within(future, 0.05)
+    assert time.monotonic() - started >= 0.05
+    threading.Timer(0.02, future.set_result, (7,)).start()
+    assert await done_within(future, 20)
+    assert await done_within(future, None)
+    failed: Future[int] = Future()
+    failed.set_exception(LookupError("its own"))
+    with pytest.raises(LookupError, match="its own"):
+        await done_within(failed, 1)
