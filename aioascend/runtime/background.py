@@ -59,13 +59,12 @@ def run_in_background(name: str, function: Callable[[], T], outcome: Future[T]) 
         threading.Thread(target=run, name=name, daemon=True).start()
     except BaseException as error:
         # The thread may run or not, and nothing tells: whoever takes the call first decides.
-        if calls:
-            try:
-                calls.pop()
-            except IndexError:
-                pass
-            else:
-                outcome.set_exception(error)
+        try:
+            calls.pop()
+        except IndexError:
+            pass
+        else:
+            outcome.set_exception(error)
         raise
 
 

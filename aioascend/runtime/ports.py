@@ -106,8 +106,6 @@ class LoopPort:
         for _ in range(len(notes)):
             function, argument = notes.popleft()
             function(argument)
-        if notes and not self._armed:
-            self.wake()
 
 
 def resolve(future: asyncio.Future[None]) -> None:

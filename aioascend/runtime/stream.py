@@ -120,21 +120,26 @@ class Event(Handle):
         flags = EventFlag.SYNC | EventFlag.CAPTURE_STREAM_PROGRESS
         self._flags = flags | EventFlag.TIME_LINE if timing else flags
         self._event = core.driver.create_event(self._flags)
+        self._recorded = False
         self._point: Point | None = None
 
     def record_on(self, stream: int) -> None:
         """Record it; device thread."""
         driver = self._core.driver
-        if self._point is not None and not driver.has_ex_events:
-            driver.destroy_event(self._event)  # a plain event serves once (pyACL reference §7)
-            self._event = driver.create_event(self._flags)
+        if self._recorded and not driver.has_ex_events:
+            # A plain event serves once (pyACL reference §7). The old one goes last: this has an event whatever fails.
+            fresh, old = driver.create_event(self._flags), self._event
+            self._event, self._recorded = fresh, False
+            driver.destroy_event(old)
         driver.record_event(self._event, stream)
-        self._point = Point(self._core, stream)
-        self._point.arm()
+        self._recorded = True
+        point = Point(self._core, stream)
+        point.arm()
+        self._point = point  # now that it is going to be reached
 
     def wait_on(self, stream: int) -> None:
         """Let later work of `stream` wait for it; device thread."""
-        if self._point is None:
+        if not self._recorded:
             raise InvalidInput("this event was never recorded, so that nothing could be waited for: record it first")
         self._core.driver.stream_wait_event(stream, self._event)
 
@@ -170,7 +175,7 @@ class Stream(Handle):
         try:
             core.attach(self._stream)
         except BaseException:
-            core.driver.destroy_stream(self._stream)
+            core.quietly(core.driver.destroy_stream, self._stream)
             raise
 
     async def copy(self, destination: DeviceBuffer | PinnedBuffer, source: DeviceBuffer | PinnedBuffer) -> None:

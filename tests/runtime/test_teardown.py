@@ -1,0 +1,151 @@
+"""Giving back what is in a context: every step happens, no wait is for ever, and what stays behind is said."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+import pytest
+
+from aioascend.errors import AclError, ExecutionFailed
+from aioascend.runtime.teardown import Teardown
+
+STREAM = 7
+
+
+def failure(call: str) -> AclError:
+    return ExecutionFailed(507015, "ACL_ERROR_RT_AICORE_EXCEPTION", "an AI core failed", call, "npu:0", None)
+
+
+class Streams:
+    """A driver whose calls give what they are told to, and raise it where it is an error."""
+
+    device = "npu:0"
+
+    def __init__(self, **answers: Any) -> None:
+        self.answers = answers
+        self.calls: list[tuple[str, tuple[Any, ...]]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*args: Any) -> Any:
+            self.calls.append((name, args))
+            answer = self.answers.get(name, True)
+            if isinstance(answer, list):
+                answer = answer.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        return call
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name, _ in self.calls]
+
+
+def torn_down(driver: Streams, seconds: float | None = 5.0) -> Teardown:
+    """Finish and destroy one stream."""
+    teardown = Teardown(driver, seconds)  # type: ignore[arg-type]
+    teardown.finish_stream(STREAM)
+    teardown.destroy_stream(STREAM)
+    return teardown
+
+
+def test_a_step_that_fails_in_a_healthy_close_is_logged_and_the_next_happen(caplog: pytest.LogCaptureFixture) -> None:
+    driver = Streams(synchronize_stream=failure("acl.rt.synchronize_stream"))
+    with caplog.at_level(logging.WARNING, "aioascend.runtime"):
+        teardown = torn_down(driver, seconds=None)
+    assert driver.calls == [("synchronize_stream", (STREAM,)), ("destroy_stream", (STREAM,))]
+    (record,) = caplog.records
+    assert record.getMessage().startswith("while closing: acl.rt.synchronize_stream")
+    assert not teardown.notes
+
+
+def test_what_is_no_error_of_ours_is_not_swallowed() -> None:
+    with pytest.raises(ZeroDivisionError):
+        Teardown(Streams(), 5.0).step(lambda: 1 / 0)  # type: ignore[arg-type]
+
+
+def test_a_stream_that_is_done_in_time_is_destroyed_without_a_note() -> None:
+    driver = Streams()
+    teardown = torn_down(driver)
+    assert driver.names == ["synchronize_stream", "destroy_stream"]
+    (_, (stream, left)) = driver.calls[0]
+    assert stream == STREAM
+    assert 0 < left <= 5000
+    assert (teardown.notes, teardown.stuck) == ([], set())
+
+
+def test_what_the_tasks_of_a_dead_context_failed_with_is_a_note_and_the_stream_is_destroyed() -> None:
+    driver = Streams(synchronize_stream=failure("acl.rt.synchronize_stream"))
+    teardown = torn_down(driver)
+    assert driver.names == ["synchronize_stream", "destroy_stream"]  # nothing hangs: there is nothing to abort
+    (note,) = teardown.notes
+    assert "507015" in note
+    assert not teardown.stuck
+
+
+def test_a_stream_that_hangs_is_aborted_and_then_destroyed_like_any_other() -> None:
+    driver = Streams(synchronize_stream=[False, True])
+    teardown = torn_down(driver)
+    assert driver.names == ["synchronize_stream", "abort_stream", "synchronize_stream", "destroy_stream"]
+    assert (teardown.notes, teardown.stuck) == ([], set())
+
+
+def test_an_abort_that_fails_is_a_note_and_the_stream_is_destroyed() -> None:
+    driver = Streams(synchronize_stream=False, abort_stream=failure("acl.rt.stream_abort"))
+    teardown = torn_down(driver)
+    assert driver.names == ["synchronize_stream", "abort_stream", "destroy_stream"]
+    (note,) = teardown.notes
+    assert "acl.rt.stream_abort" in note
+    assert not teardown.stuck
+
+
+@pytest.mark.parametrize("aborts", [False, True], ids=["no abort", "an abort that does not help"])
+@pytest.mark.parametrize(
+    "by_force, notes, stuck",
+    [
+        (True, [], set()),
+        (False, ["a stream of npu:0 that hangs was left behind, with what it uses"], {STREAM}),
+        (failure("acl.rt.destroy_stream_force"), [str(failure("acl.rt.destroy_stream_force"))], set()),
+    ],
+)
+def test_a_stream_that_cannot_be_aborted_is_destroyed_by_force_or_left_behind(
+    aborts: bool, by_force: Any, notes: list[str], stuck: set[int]
+) -> None:
+    driver = Streams(synchronize_stream=False, abort_stream=aborts, destroy_stream_by_force=by_force)
+    teardown = torn_down(driver)
+    assert driver.names[-1] == "destroy_stream_by_force"
+    assert "destroy_stream" not in driver.names
+    assert teardown.notes == ["a stream of npu:0 still has work and cannot be aborted", *notes]
+    assert teardown.stuck == stuck
+
+
+def test_all_waits_of_a_teardown_share_one_limit() -> None:
+    driver = Streams()
+    teardown = Teardown(driver, 0.0)  # type: ignore[arg-type]
+    teardown.finish_stream(STREAM)
+    assert driver.calls == [("synchronize_stream", (STREAM, 1))]
+
+
+def test_callbacks_that_a_dead_context_has_dropped_are_waited_for_once() -> None:
+    asked = 0
+
+    def arrived() -> bool:
+        nonlocal asked
+        asked += 1
+        return False
+
+    Teardown(Streams(), None).wait_until(arrived)  # type: ignore[arg-type]
+    assert asked == 0  # a healthy close has had them all
+    teardown = Teardown(Streams(), 5.0)  # type: ignore[arg-type]
+    teardown.wait_until(arrived)
+    before = asked
+    assert before > 1
+    time.sleep(0.001)
+    teardown.wait_until(arrived)
+    assert asked <= before + 2  # the time is up for all of them together
+    answers = iter([False, False, True])
+    Teardown(Streams(), 5.0).wait_until(lambda: next(answers))  # type: ignore[arg-type]
+    assert next(answers, None) is None
