@@ -7,13 +7,14 @@ from types import TracebackType
 
 import numpy as np
 
+from .arguments import limit_of, priority_of
 from .errors import SessionClosed, StaleLease
 from .model import Outputs
 from .runtime.leases import Lease
 from .runtime.pipeline import Pipeline
 from .runtime.request import Array, Request
 from .runtime.uncopyable import Uncopyable
-from .waiting import limit_of, priority_of, run_request
+from .waiting import run_request
 
 __all__ = ["PinnedInputs", "PinnedRequest"]
 

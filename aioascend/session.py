@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from . import driver
+from .arguments import limit_of, priority_of, seconds_above_zero, whole_number
 from .errors import BlockingCallInLoop, InvalidInput, SessionClosed
 from .mapping import map_ordered
 from .model import Outputs, ShapeOptions, TensorSpec, check_inputs, open_source
@@ -33,9 +34,7 @@ from .telemetry.statistics import SessionStatistics
 from .ticket import Ticket
 from .waiting import (
     hand_over,
-    limit_of,
     prepare_anyio,
-    priority_of,
     run_request,
     run_request_blocking,
     until_taken,
@@ -49,6 +48,8 @@ Model = str | os.PathLike[str] | bytes | bytearray | memoryview
 # A stream holds about 2,000 tasks, and a submission to a full one blocks with the GIL held (pyACL reference §3); a
 # request takes three of them at most.
 _MOST_DEPTH = 256
+# Of three streams each, where a device has 512 to 2,048 (pyACL reference §6): what is too many for it fails to open.
+_MOST_INSTANCES = 256
 # 1,024 requests of 1 MiB: below that size the number of requests is what bounds the queue, above it the memory.
 _WAITING_BYTES = 1 << 30
 # How long runs under way may go on when a session closes without waiting for them, where they can be ended.
@@ -105,12 +106,12 @@ class Session(Uncopyable):
         self._model: Model | None = model  # until it is opened: bytes of it need not be kept
         self._devices = _device_names(devices)
         self._options = ShapeOptions(shapes, examples, output_shapes, dry_run)
-        self._instances = _count("instances", instances, 1)
-        self._depth = _count("depth", depth, 1, _MOST_DEPTH)
-        self._max_waiting = _count("max_waiting", max_waiting, 0)
-        self._max_waiting_bytes = _count("max_waiting_bytes", max_waiting_bytes, 0)
-        self._warmup = _count("warmup", warmup, 0)
-        self._stall_timeout = _seconds("stall_timeout", stall_timeout)
+        self._instances = whole_number("instances", instances, 1, _MOST_INSTANCES)
+        self._depth = whole_number("depth", depth, 1, _MOST_DEPTH)
+        self._max_waiting = whole_number("max_waiting", max_waiting, 0)
+        self._max_waiting_bytes = whole_number("max_waiting_bytes", max_waiting_bytes, 0)
+        self._warmup = whole_number("warmup", warmup, 0)
+        self._stall_timeout = seconds_above_zero("stall_timeout", stall_timeout)
         self._name = f"<{len(model)} bytes>" if isinstance(model, (bytes, bytearray, memoryview)) else _basename(model)
         self._lock = threading.Lock()
         self._state: State = "new"
@@ -542,22 +543,6 @@ def _build(
 ) -> Pipeline:
     """Load the model and make the session's pipeline; control thread."""
     return make(Recipe(open_source(model), options, instances, depth, stall_timeout))
-
-
-def _seconds(argument: str, value: float | None) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not value > 0:
-        raise InvalidInput(f"{argument}: wanted seconds above 0, or None for no limit, given {value!r}")
-    return float(value)
-
-
-def _count(argument: str, value: int, least: int, most: int | None = None) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise InvalidInput(f"{argument}: wanted a whole number of at least {least}, given {value!r}")
-    if most is not None and value > most:
-        raise InvalidInput(f"{argument}: wanted at most {most}, given {value!r}")
-    return int(value)
 
 
 def _device_names(devices: str | Sequence[str]) -> str:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import math
 
 import anyio
 import anyio.lowlevel
-import numpy as np
 
-from .errors import InvalidInput
 from .model import Outputs
 from .runtime.pipeline import Pipeline
 from .runtime.ports import current_port
@@ -17,16 +14,11 @@ from .runtime.request import Request, too_late
 
 __all__ = [
     "hand_over",
-    "limit_of",
     "prepare_anyio",
-    "priority_of",
     "run_request",
     "run_request_blocking",
     "until_taken",
 ]
-
-_PRIORITIES = 100
-"""Classes of requests, not scores of single ones: choosing the next walks over those that are in use."""
 
 
 async def run_request(pipeline: Pipeline, request: Request) -> Outputs:
@@ -90,25 +82,6 @@ async def until_taken(request: Request) -> None:
                 cancelled = error
     if cancelled is not None:
         raise cancelled
-
-
-def limit_of(timeout: float | None) -> float | None:
-    """The seconds that `timeout` allows, None for no limit; raises `InvalidInput`."""
-    if timeout is None:
-        return None
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float, np.number)) or math.isnan(timeout):
-        raise InvalidInput(f"timeout: wanted seconds as a number or None, given {timeout!r}")
-    return None if math.isinf(timeout) and timeout > 0 else float(timeout)
-
-
-def priority_of(priority: int) -> int:
-    """The priority as an int; raises `InvalidInput`."""
-    if isinstance(priority, bool) or not isinstance(priority, (int, np.integer)) or abs(priority) > _PRIORITIES:
-        raise InvalidInput(
-            f"priority: wanted a whole number from {-_PRIORITIES} to {_PRIORITIES}, the smaller the more urgent, "
-            f"given {priority!r}"
-        )
-    return int(priority)
 
 
 def prepare_anyio() -> None:

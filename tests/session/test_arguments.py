@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import aioascend
@@ -19,6 +20,12 @@ pytestmark = pytest.mark.usefixtures("emulator")
         ({"depth": 1.5}, "depth: wanted a whole number"),
         ({"depth": 257}, "depth: wanted at most 256, given 257"),
         ({"instances": -1}, "instances: wanted"),
+        ({"instances": 10**9}, "instances: wanted at most 256"),
+        ({"depth": np.timedelta64(1, "s")}, "depth: wanted a whole number"),
+        ({"stall_timeout": 0}, "stall_timeout: wanted seconds above 0"),
+        ({"stall_timeout": float("nan")}, "stall_timeout: wanted seconds above 0"),
+        ({"stall_timeout": np.timedelta64(1, "s")}, "stall_timeout: wanted seconds above 0"),
+        ({"stall_timeout": np.complex64(1)}, "stall_timeout: wanted seconds above 0"),
         ({"max_waiting": True}, "max_waiting: wanted"),
         ({"max_waiting_bytes": -1}, "max_waiting_bytes: wanted a whole number of at least 0, given -1"),
         ({"shapes": {"x": "abc"}}, "shapes: wanted"),
@@ -36,3 +43,20 @@ pytestmark = pytest.mark.usefixtures("emulator")
 def test_arguments_are_checked_when_the_session_is_made(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(aioascend.InvalidInput, match=message):
         aioascend.Session(**{"model": kit.pos(), **arguments})
+
+
+@pytest.mark.parametrize("priority", [1.0, True, None, "1", 101, -101, 2**70, np.timedelta64(1, "s"), np.uint8(255)])
+async def test_what_is_no_priority_is_refused(priority: Any) -> None:
+    async with aioascend.Session(kit.add(1)) as session:
+        for door in (session.infer, session.submit):
+            with pytest.raises(aioascend.InvalidInput, match="priority: wanted a whole number from -100 to 100"):
+                await door(np.ones(4, np.float32), priority=priority)
+
+
+def test_limits_that_no_clock_counts_are_no_limits() -> None:
+    for stall_timeout in (float("inf"), 1e300, 10**400):
+        with aioascend.Session(kit.add(1), stall_timeout=stall_timeout) as session:
+            for timeout in (float("inf"), 1e10, 1e300, 10**400, np.float16("inf")):
+                assert session.infer_sync(np.ones(4, np.float32), timeout=timeout)[0][0] == 2
+            with pytest.raises(aioascend.DeadlineExceeded):
+                session.infer_sync(np.ones(4, np.float32), timeout=-(10**400))

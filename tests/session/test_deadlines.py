@@ -138,7 +138,7 @@ async def test_a_cancel_while_a_timeout_is_being_cleaned_up_is_not_lost() -> Non
             await task
 
 
-@pytest.mark.parametrize("timeout", ["soon", True, float("nan"), [1]])
+@pytest.mark.parametrize("timeout", ["soon", True, float("nan"), [1], np.timedelta64(1, "s"), np.complex64(1)])
 async def test_what_is_no_limit_is_refused(timeout: Any) -> None:
     async with aioascend.Session(kit.add(1)) as session:
         with pytest.raises(aioascend.InvalidInput, match="timeout: wanted seconds as a number or None"):

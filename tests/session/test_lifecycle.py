@@ -8,7 +8,9 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 import weakref
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,8 @@ import numpy as np
 import pytest
 
 import aioascend
-from aioascend.emulator import Emulator
+from aioascend.emulator import Emulator, Profile
+from aioascend.runtime.background import done_within
 from aioascend.testing import emulated
 from tests import kit
 from tests.waiting import eventually
@@ -158,6 +161,24 @@ async def test_close_without_drain_gives_up_what_is_queued() -> None:
     kinds = [type(result).__name__ for result in results]
     assert set(kinds) == {"Outputs", "SessionClosed"}
     assert kinds == sorted(kinds)  # those that were running finished, all later ones were given up
+
+
+@pytest.mark.emulated(profile=Profile(compute_default=0.3))
+async def test_close_without_drain_returns_when_the_session_is_closed() -> None:
+    session = aioascend.Session(kit.add(1))
+    await session.open()
+    task = asyncio.create_task(session.infer(ONES))
+    await eventually(lambda: session.statistics().running == 1)
+    await session.aclose(drain=False)
+    assert session.statistics().state == "closed"
+    assert (await task)[0][0] == 2
+
+
+async def test_waiting_for_a_thread_lasts_as_long_as_was_asked_for() -> None:
+    never: Future[None] = Future()
+    began = time.monotonic()
+    assert not await done_within(never, 0.1)
+    assert time.monotonic() - began > 0.09
 
 
 async def test_an_exception_in_the_block_gives_up_what_is_queued() -> None:
