@@ -137,6 +137,11 @@ class Bench:
         acl = self.acl
         acl.rt.destroy_event(event)
 
+    @property
+    def flavour(self) -> str:
+        """Of the events that aioascend uses here: "ex", on an old CANN "plain" (pyACL reference §7)."""
+        return "ex" if hasattr(self.acl.rt, "create_event_ex_with_flag") else "plain"
+
     def malloc(self, size: int) -> int:
         """Device memory, freed after the check."""
         acl = self.acl

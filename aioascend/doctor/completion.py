@@ -149,7 +149,7 @@ def _idle(bench: Bench) -> str:
 )
 def _event(bench: Bench) -> str:
     acl = bench.acl
-    stream, event = bench.stream(), bench.event("ex", 3)
+    stream, event = bench.stream(), bench.event(bench.flavour, 3)
     seen: list[int] = []
     bench.busy(stream, 0.15)
     ret = acl.rt.record_event(event, stream)
@@ -170,7 +170,7 @@ def _event(bench: Bench) -> str:
 @COMPLETION.check("a wait for an event that takes too long ends by its timeout", "§7", "507047")
 def _event_timeout(bench: Bench) -> str:
     acl = bench.acl
-    stream, event = bench.stream(), bench.event("ex", 3)
+    stream, event = bench.stream(), bench.event(bench.flavour, 3)
     bench.busy(stream, 0.3)
     ret = acl.rt.record_event(event, stream)
     bench.good(ret, "acl.rt.record_event")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -19,25 +20,42 @@ _NEARLY_ALL = 0.9
 _FEW = 4  # times that a thread may run while the GIL is "held": before and after the C call, in the wrapper's own code
 _ATTEMPTS = 3
 _PLENTY = 1.0  # no machine is so busy that it stops a thread for most of a second
+# Who waits for the GIL looks up at this interval, and may have to wait for a core each time: not often.
+_SWITCH = 0.05
+
+
+def starved() -> float:
+    """Seconds for which the calling thread could have run and had no core; 0 where the kernel does not say."""
+    try:
+        with open(f"/proc/self/task/{threading.get_native_id()}/schedstat", encoding="ascii") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return 0.0
 
 
 class Timed:
-    """Times what is in its block, and how much of it another Python thread that wanted to run stood still."""
+    """Times what is in its block, and how much of it another Python thread that wanted to run stood still.
+
+    When that thread had no core is not counted: it is the machine that is busy then.
+    """
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self.still = 0.0
         self.longest = 0.0
         self.turns = 0
-        self._ticks: list[float] = []
+        self._ticks: list[tuple[float, float]] = []  # when, and for how long it had been starved until then
         self._stop = threading.Event()
         self._ticking = threading.Event()
         self._thread = threading.Thread(target=self._tick, daemon=True)
         self._started = 0.0
+        self._interval = 0.0
 
     def _tick(self) -> None:
-        while not self._stop.is_set():
-            self._ticks.append(time.perf_counter())
+        stopped = False
+        while not stopped:
+            stopped = self._stop.is_set()  # one tick more, so that the last pause has an end
+            self._ticks.append((time.perf_counter(), starved()))
             self._ticking.set()
             time.sleep(0.001)
 
@@ -54,6 +72,8 @@ class Timed:
     def __enter__(self) -> Timed:
         if not self._ticking.is_set():
             self.start()
+        self._interval = sys.getswitchinterval()
+        sys.setswitchinterval(max(_SWITCH, self._interval))
         self._started = time.perf_counter()
         return self
 
@@ -61,11 +81,17 @@ class Timed:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         ended = time.perf_counter()
+        sys.setswitchinterval(self._interval)
         self.stop()
-        self.seconds = ended - self._started
-        inside = [self._started, *(tick for tick in self._ticks if self._started < tick < ended), ended]
-        self.turns = len(inside) - 2
-        pauses = [later - earlier for earlier, later in itertools.pairwise(inside)]
+        started = self._started
+        self.seconds = ended - started
+        self.turns = sum(started < at < ended for at, _ in self._ticks)
+        pauses = []
+        for (last, before), (at, after) in itertools.pairwise(self._ticks):
+            inside = min(at, ended) - max(last, started)
+            if inside > 0:
+                outside = at - last - inside  # some of the wait for a core may have been there
+                pauses.append(inside - min(inside, max(0.0, after - before - outside)))
         self.longest = max(pauses)
         self.still = sum(pause for pause in pauses if pause > _STILL)
 
@@ -74,7 +100,8 @@ class Timed:
         text = f"{self.seconds * 1e3:.0f} ms"
         if self.seconds < _LEAST:
             raise Unavailable(f"too quick to tell: {self.seconds * 1e3:.1f} ms")
-        # A busy machine stops the other thread too, but neither for most of the time at once nor for nearly all of it.
+        # A busy machine may stop the other thread in ways that nobody counts, a virtual one with its host, but neither
+        # for most of the time at once nor for nearly all of it.
         most = _HELD * self.seconds
         few = self.turns <= max(_FEW, 50 * self.seconds)
         held = self.longest >= most or self.still >= (most if few else _NEARLY_ALL * self.seconds)
@@ -84,8 +111,8 @@ class Timed:
 def held_or_released(call: Callable[[], object], prepare: Callable[[], object] = lambda: None) -> Seen:
     """Whether `call` holds the GIL; `prepare` comes before it each time, unmeasured.
 
-    Another thread that runs in the middle of a call proves that it is free; that it does not run may be the fault of a
-    busy machine, so that it takes several times to be believed.
+    Another thread that runs in the middle of a call proves that it is free; that it does not run may still be the fault
+    of a busy machine, so that it takes several times to be believed.
     """
     seen: Seen | None = None
     quick: Unavailable | None = None

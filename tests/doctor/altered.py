@@ -45,6 +45,11 @@ def lacks(acl: Any) -> None:
     del acl.rt.get_stream_available_num
 
 
+def is_old(acl: Any) -> None:
+    """There are no events of the modern flavour."""
+    del acl.rt.create_event_ex_with_flag
+
+
 def init_hangs(acl: Any) -> None:
     """Initialising never returns."""
 

@@ -110,6 +110,20 @@ def test_a_missing_function_is_unavailable() -> None:
     assert bad(rows) == {"streams that are left": ("unavailable", "there is no acl.rt.get_stream_available_num here")}
 
 
+@pytest.mark.slow
+def test_without_modern_events_what_the_others_do_is_seen_all_the_same() -> None:
+    """Those are what a session uses on an old CANN, so that it matters there more than anywhere."""
+    rows = altered("is_old", "events", "completion")
+
+    modern = {fact for fact in rows if " ex event" in fact or fact.endswith(": ex") or "_ex_" in fact}
+    missing = "there is no acl.rt.create_event_ex_with_flag here"
+    assert bad(rows) == dict.fromkeys(
+        [*modern, "an event without the SYNC flag cannot be waited for on the device"], ("unavailable", missing)
+    )
+    assert rows["a stream waits for an event of another stream"].verdict == "ok"
+    assert rows["query_event_status before a record: plain, legacy"].seen == "0, 0"
+
+
 def test_without_a_c_library_its_rows_are_unavailable() -> None:
     rows = altered("has_no_c_library", "one handle, two routes")
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
+import os
 import threading
 import time
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from aioascend.doctor import timing
 from aioascend.doctor.checks import Unavailable
 from aioascend.doctor.timing import held_or_released
 
@@ -21,6 +26,44 @@ def test_a_call_that_holds_the_gil_is_held() -> None:
 
 def test_a_call_that_releases_the_gil_is_released() -> None:
     assert held_or_released(lambda: releasing(150_000)).text == "released"
+
+
+def test_a_thread_that_has_no_core_is_not_held_up_by_the_gil(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a busy machine does to the other thread counts for nothing, whatever it was that it missed."""
+    lost = 0.0
+
+    def no_core(seconds: float) -> None:
+        nonlocal lost
+        time.sleep(0.12 if seconds == 0.001 else seconds)  # the other thread comes back late ...
+        lost += 0.119 if seconds == 0.001 else 0.0  # ... and the kernel says that it was for want of a core
+
+    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=time.perf_counter, sleep=no_core))
+    monkeypatch.setattr(timing, "starved", lambda: lost)
+    for _ in range(3):
+        with timing.Timed() as timed:
+            releasing(150_000)
+        assert timed.verdict().text == "released"
+
+
+def test_waiting_for_a_core_is_told_by_the_kernel() -> None:
+    """More threads than there are cores, each with work that needs no GIL."""
+    if not Path(f"/proc/self/task/{threading.get_native_id()}/schedstat").exists():
+        pytest.skip("this kernel keeps no schedstat")
+    many = 3 * len(os.sched_getaffinity(0))
+    waited = []
+
+    def work() -> None:
+        before, begun = timing.starved(), time.perf_counter()
+        while time.perf_counter() - begun < 0.5:
+            hashlib.pbkdf2_hmac("sha256", b"", b"", 50_000)
+        waited.append(timing.starved() - before)
+
+    threads = [threading.Thread(target=work) for _ in range(many)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert max(waited) > 0.1
 
 
 def test_what_comes_before_the_call_is_not_judged() -> None:
