@@ -196,7 +196,8 @@ class MemoryCalls:
             return
         number, what = (block.users, "queued task") if block.users else (block.loans, "loaded model")
         needed = f"1 {what} needs" if number == 1 else f"{number} {what}s need"
-        text = f"{block!r} was freed while {needed} it"
+        by = self._races.needed_by(block) if self._races is not None and block.users else ""
+        text = f"{block!r} was freed while {needed} it{by}"
         self._findings.note("free-in-use", call, text, codes.PARAM_INVALID)
 
     @call("kkik")

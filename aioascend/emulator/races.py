@@ -207,9 +207,7 @@ class Races:
             return
         end = start + size
         with self._lock:
-            shadow: Shadow | None = block.shadow
-            found = shadow.unfinished(self._order.host, start, end, write) if shadow is not None else []
-            found += self._held_up(block, start, end, write)
+            found = self._unfinished(block, start, end, write)
             inside = self._host.local.holding
             if inside is not None and found:
                 # what is behind the callback on its stream comes after it
@@ -223,11 +221,20 @@ class Races:
         by = f" by {call}" if call else ""
         first = conflict.use
         text = (
-            f"{_access(conflict)} and the host's {verb}{by} at {where} have no order: let the host wait first until "
-            f"{first.line.name} is done with it (synchronise the stream or an event recorded after it, ask until it is "
-            f"complete, or use a callback) ({_bytes(conflict, block)})"
+            f"{_access(conflict)} and the host's {verb}{by} at {where} have no order: {_host_waits(first)} "
+            f"({_bytes(conflict, block)})"
         )
         self._findings.note("race", call or "the host", text, code, where=str(where), against=str(first.where))
+
+    def needed_by(self, block: Block) -> str:
+        """Which of the accesses of a block that is freed the host has not waited for, and what to do; "" for none."""
+        with self._lock:
+            found = self._unfinished(block, block.start, block.start + block.size, True)
+            if not found:
+                return ""
+            first = found[0].use
+            first.told = True
+        return f": {_access(found[0])}; {_host_waits(first)}"
 
     def announce(self, address: int, size: int, write: bool) -> None:
         """The program is about to touch pinned memory itself, and says so; other memory is none of this."""
@@ -237,6 +244,12 @@ class Races:
         block = self._host.pinned.find(address)
         if block is not None:
             self.host(block, address, min(size, block.start + block.size - address), write, "")
+
+    def _unfinished(self, block: Block, start: int, end: int, write: bool) -> list[Conflict]:
+        """What the host is in the way of when it touches these bytes now. The lock is held."""
+        shadow: Shadow | None = block.shadow
+        found = shadow.unfinished(self._order.host, start, end, write) if shadow is not None else []
+        return found + self._held_up(block, start, end, write)
 
     def _held_up(self, block: Block, start: int, end: int, write: bool) -> list[Conflict]:
         return [
@@ -394,6 +407,13 @@ def _event(event: Event) -> EventOrder:
 def _access(conflict: Conflict) -> str:
     use = conflict.use
     return f"{use.line.name}'s {'write' if conflict.wrote else 'read'} by {use.call} at {use.where}"
+
+
+def _host_waits(use: Use) -> str:
+    return (
+        f"let the host wait first until {use.line.name} is done with it (synchronise the stream or an event recorded "
+        "after it, ask until it is complete, or use a callback)"
+    )
 
 
 def _bytes(conflict: Conflict, block: Block) -> str:

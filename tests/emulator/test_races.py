@@ -282,6 +282,22 @@ def test_both_partners_of_an_access_are_told(rig: Rig) -> None:
     assert {"# copies in" in SOURCE[int(re.findall(r"py:(\d+)", one.text)[0]) - 1] for one in races} == {True, False}
 
 
+def test_memory_that_is_freed_while_it_is_queued_names_what_needs_it(start: Callable[..., Rig]) -> None:
+    """Whether the copy was still queued decides the rule, and not what is told."""
+    for free, place in (("free", "device_in"), ("free_host", "host_in")):
+        rig = start(strict=True)
+        gate = rig.ok(rig.rt.create_event_with_flag(1))
+        rig.ok(rig.rt.stream_wait_event(rig.h2d, gate))
+        rig.ok(rig.copy_in(rig.h2d))
+        assert getattr(rig.rt, free)(getattr(rig, place)) == 107000  # frees
+        rig.ok(rig.rt.record_event(gate, rig.d2h))
+        (found,) = rig.found()
+        assert found.rule == "free-in-use"
+        assert "# frees" in SOURCE[int(re.findall(r"test_races\.py:(\d+)", found.where)[0]) - 1]
+        assert "# copies in" in SOURCE[int(re.findall(r"test_races\.py:(\d+)", found.text)[0]) - 1]
+        assert "let the host wait first until stream" in found.text
+
+
 # -- in strict mode -------------------------------------------------------------------------------------------------
 
 
@@ -566,61 +582,3 @@ def test_a_reset_device_begins_anew(start: Callable[..., Rig]) -> None:
     rig.rt.free(rig.device_in)
     rig.ok(rig.rt.free_host(rig.host_in))
     assert "race" not in [violation.rule for violation in rig.emulator.report().violations]
-
-
-# -- long ones ------------------------------------------------------------------------------------------------------
-
-
-def worker(rig: Rig, number: int, requests: int, errors: list[BaseException]) -> None:
-    """Requests on three streams, `depth` at a time, from one host thread: in order all of them."""
-    try:
-        random = np.random.default_rng(number)
-        rig.ok(rig.rt.set_context(rig.context))
-        rt, depth = rig.rt, 3
-        streams = [rig.stream() for _ in range(3)]
-        h2d, compute, d2h = streams
-        block = rig.device(depth * 1024)
-        host, view = rig.pinned(np.zeros(depth * 512, np.uint8))
-        events = [[rig.event() for _ in range(3)] for _ in range(depth)]
-        flying: list[tuple[int, int, int]] = []
-        for turn in range(requests):
-            if len(flying) == depth:
-                place, first, value = flying.pop(0)
-                way = turn % 3
-                if way == 0:
-                    rig.ok(rt.synchronize_event(events[place][2]))
-                elif way == 1:
-                    rig.ok(rt.synchronize_stream(d2h))
-                else:
-                    while rig.ok(rt.query_event_status(events[place][2])) != 1:
-                        time.sleep(0)
-                assert (view[place * 512 + 256 : place * 512 + 256 + first] == value).all()
-            place, size, value = turn % depth, int(random.integers(1, 256)), int(random.integers(0, 255))
-            source, given = host + place * 512, block + place * 1024
-            rig.emulator.host_access(source, size, True)
-            view[place * 512 : place * 512 + size] = value
-            copied, computed, done = events[place]
-            rig.ok(rt.memcpy_async(given, size, source, size, H2D, h2d))
-            rig.link(copied, h2d, compute)
-            rig.ok(rt.memcpy_async(given + 512, size, given, size, 3, compute))
-            rig.link(computed, compute, d2h)
-            rig.ok(rt.memcpy_async(source + 256, size, given + 512, size, D2H, d2h))
-            rig.ok(rt.record_event(done, d2h))
-            flying.append((place, size, value))
-        for stream in streams:
-            rig.ok(rt.synchronize_stream(stream))
-    except BaseException as error:
-        errors.append(error)
-
-
-def test_ten_thousand_tasks_of_three_threads_are_in_order(start: Callable[..., Rig]) -> None:
-    rig = start(strict=True)
-    errors: list[BaseException] = []
-    threads = [threading.Thread(target=worker, args=(rig, number, 1150, errors)) for number in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
-    assert rig.found() == []
-    assert rig.emulator._process.races.records < 2000
