@@ -51,8 +51,9 @@ class Choice:
         self._warning = ""
         if held and native.reason is not None:
             reason = f"{_VARIABLE}=pyacl" if way == "pyacl" else native.reason
+            calls = "1 call goes" if len(held) == 1 else f"{len(held)} calls go"
             self._warning = (
-                f"{len(held)} calls go through pyACL instead of straight to the C library ({reason}): "
+                f"{calls} through pyACL instead of straight to the C library ({reason}): "
                 f"{', '.join(held)}. pyACL holds the GIL in them: every Python thread of this process, event loops "
                 "included, stands still while one runs, which for loading a model can be seconds"
             )

@@ -336,6 +336,16 @@ def test_what_the_library_lacks_goes_through_pyacl_with_one_warning_that_names_i
     assert "every Python thread" in text
 
 
+def test_one_function_that_the_library_lacks_is_told_as_one(
+    library: CLibrary, tmp_path_factory: pytest.TempPathFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    lacking = CLibrary(compile_library(tmp_path_factory.mktemp("old") / "libascendcl.so", "aclmdlUnload"))
+    with caplog.at_level(logging.WARNING, "aioascend.driver"):
+        lacking.driver(Recorder().module()).init()
+    (record,) = caplog.records
+    assert record.getMessage().startswith("1 call goes through pyACL instead")
+
+
 def test_a_wait_with_a_timeout_never_becomes_one_without(
     library: CLibrary, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
