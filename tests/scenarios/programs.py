@@ -86,8 +86,15 @@ class Program:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
 
-    def leftovers(self) -> list[int]:
-        """Processes of its group that are still alive, zombies apart."""
+    def leftovers(self, seconds: float = 3.0) -> list[int]:
+        """Processes of its group that are still alive after so long, zombies apart."""
+        limit = time.monotonic() + seconds
+        while (alive := self.alive()) and time.monotonic() < limit:
+            time.sleep(0.02)
+        return alive
+
+    def alive(self) -> list[int]:
+        """Processes of its group that are alive now, zombies apart."""
         alive = []
         for entry in Path("/proc").glob("[0-9]*/stat"):
             with contextlib.suppress(OSError):

@@ -328,7 +328,7 @@ def test_a_web_server_that_reloads_five_times_leaves_no_process_behind(tmp_path:
                 time.sleep(0.02)
             seen.append(pid)
             os.utime(tmp_path / "server.py", (time.time() + len(seen), time.time() + len(seen)))
-        assert len(server.leftovers()) <= 4  # the supervisor, a server, one that ends or begins, a resource tracker
+        assert len(server.alive()) <= 4  # the supervisor, a server, one that ends or begins, a resource tracker
         server.send(signal.SIGINT)
         done = server.finish(timeout=20)
         assert done.seconds < ENDED
