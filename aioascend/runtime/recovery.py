@@ -159,8 +159,14 @@ class Recovery:
             pass
 
     def check(self) -> None:
-        """Raise what the device was lost with if it was, or could not be rebuilt; from any thread."""
-        if not (self.health.serves and self._core.context):
+        """Raise what the device was lost with if it was, or could not be rebuilt; in any thread but the device's.
+
+        Its answer comes from the device thread, where the outcome of the latest rebuild has arrived by then.
+        """
+        self._core.call(self._check).result()
+
+    def _check(self) -> None:
+        if not self.health.serves:
             raise self.why()
 
     def rebuild(self) -> Future[None]:

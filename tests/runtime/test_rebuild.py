@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import aioascend
-from aioascend.emulator import Emulator
+from aioascend.emulator import Emulator, Profile
 from tests import kit
 from tests.session.test_under_faults import MAKERS, Books
 from tests.waiting import eventually
@@ -43,6 +43,29 @@ async def test_requests_in_flight_and_in_line_all_get_their_own_answer() -> None
         for i, outputs in enumerate(await asyncio.gather(*waiting)):
             assert outputs[0].tolist() == [i + 1] * 4
         assert session.statistics().failed == 0
+
+
+@pytest.mark.loops
+@pytest.mark.emulated(profile=Profile(calls={"acl.rt.create_context": 0.05, "acl.rt.destroy_context": 0.05}))
+async def test_what_is_opened_while_a_rebuild_is_under_way_waits_for_it() -> None:
+    async with aioascend.Device("emulator:0") as device:
+        rebuilding = asyncio.ensure_future(device.rebuild())
+        while not rebuilding.done():
+            async with aioascend.Session(kit.add(1)) as session:
+                assert (await session.infer(ones(1)))[0].tolist() == [2] * 4
+            await (await device.create_stream()).synchronize()
+        await rebuilding
+
+
+@pytest.mark.logs_errors
+async def test_what_is_opened_right_after_a_rebuild_that_failed_is_told_why(emulator: Emulator) -> None:
+    async with aioascend.Device("emulator:0") as device:
+        emulator.faults.fail("acl.rt.create_context", 507899, times=None)
+        rebuilding = asyncio.ensure_future(device.rebuild())
+        opening = [asyncio.ensure_future(aioascend.Session(kit.add(1)).open()) for _ in range(8)]
+        for result in await asyncio.gather(rebuilding, *opening, return_exceptions=True):
+            assert isinstance(result, aioascend.AclError)
+            assert result.code == 507899
 
 
 async def test_large_inputs_that_were_copied_already_are_not_copied_from_the_caller_again() -> None:
