@@ -24,6 +24,7 @@ from .constants import (
     EventRecordedStatus,
     MallocPolicy,
     MemcpyKind,
+    MemoryAttr,
     RunMode,
     StreamStatus,
 )
@@ -307,6 +308,15 @@ class Driver(ModelCalls):
         if ret:
             raise self.error(ret, "acl.rt.event_get_timestamp")
         return int(timestamp)
+
+    def memory_info(self) -> tuple[int, int]:
+        """Free and total bytes of the current device: of its HBM where it has such memory, else of its DDR (§8)."""
+        acl = self.acl
+        for attribute in (MemoryAttr.HBM, MemoryAttr.DDR):
+            free, total, ret = acl.rt.get_mem_info(int(attribute))
+            if ret == 0 and total:
+                return int(free), int(total)
+        return 0, 0
 
     # -- memory -----------------------------------------------------------------------------------------------------
 

@@ -63,7 +63,7 @@ class CheckedCalls:
         called = self._c_names.get(call, call) + arguments
         return kind(ret, info.name, info.meaning, called, self.device, detail, info.error_class.value)
 
-    def as_error(self, error: Exception, call: str) -> AclError:
+    def as_error(self, error: BaseException, call: str) -> AclError:
         """`error` itself, or for an exception that is not ours one that says where it came from."""
         if isinstance(error, AclError):
             return error

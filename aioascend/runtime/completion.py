@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import logging
 import os
-import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -152,6 +152,17 @@ class _Callbacks:
         self._driver.set_context(self._context)
 
     def _run(self) -> None:
+        while True:
+            try:
+                self._serve()
+                return
+            except BaseException as error:  # such as SystemExit, thrown into the thread by somebody who ends it
+                if self._stopping.is_set():
+                    return
+                logger.error("the report thread of %s was interrupted by %r and goes on", self._driver.device, error)
+                self._lost(self._driver.as_error(error, "the report thread"))
+
+    def _serve(self) -> None:
         failures = 0
         while True:
             self._gate.wait()
@@ -163,14 +174,16 @@ class _Callbacks:
                 finally:
                     self._returned = self._begun
                 failures = 0
-            except Exception as error:  # a callback that raised surfaces here as SystemError (pyACL reference §9)
+            except BaseException as error:  # a callback that raised surfaces here as SystemError (pyACL reference §9)
                 if self._stopping.is_set():
                     return
                 failures += 1
                 failure = self._driver.as_error(error, "acl.rt.process_report")
                 if failures == 1:
-                    logger.warning("reports of %s fail: %s", self._driver.device, error)
-                if failures % _PATIENCE == 0 or codes.describe(failure.code).error_class is ErrorClass.DEVICE_LOST:
+                    logger.warning("reports of %s fail: %r", self._driver.device, error)
+                lost = codes.describe(failure.code).error_class is ErrorClass.DEVICE_LOST
+                # What is no `Exception` was thrown into the thread, and a callback may have been interrupted by it.
+                if lost or failures % _PATIENCE == 0 or not isinstance(error, Exception):
                     self._lost(failure)
                 self._stopping.wait(min(0.01 * 2**failures, 1.0))
 
@@ -217,7 +230,9 @@ class _EventWaiter:
         self._driver = driver
         self._context = context
         self._deliver = deliver
-        self._armed: queue.SimpleQueue[tuple[int, int] | None] = queue.SimpleQueue()
+        # An event stays in line until its token was delivered, so that an interrupted thread goes on where it was.
+        self._armed: deque[tuple[int, int] | None] = deque()
+        self._wake = threading.Semaphore(0)
         self._idle_events: list[int] = []
         self._abandoned = False
         self._thread = start_thread(f"aioascend-events-{driver.device}", self._enter, self._run)
@@ -234,20 +249,23 @@ class _EventWaiter:
         except Exception:
             _quiet_destroy(driver, event)
             raise
-        self._armed.put((event, token))
+        self._put((event, token))
+
+    def _put(self, item: tuple[int, int] | None) -> None:
+        self._armed.append(item)
+        self._wake.release()
 
     def stop(self) -> None:
-        self._armed.put(None)
+        self._put(None)
         self._thread.join(_JOIN_S)
-        while not self._armed.empty():  # those that an abandoned thread has not come to
-            if (armed := self._armed.get()) is not None:
-                self._idle_events.append(armed[0])
+        self._idle_events += [item[0] for item in self._armed if item is not None]  # which the thread has not come to
+        self._armed.clear()
         while self._idle_events:
             _quiet_destroy(self._driver, self._idle_events.pop())
 
     def abandon(self) -> None:
         self._abandoned = True
-        self._armed.put(None)
+        self._put(None)
 
     def join(self, seconds: float) -> None:
         self._thread.join(seconds)
@@ -256,30 +274,42 @@ class _EventWaiter:
         self._driver.set_context(self._context)
 
     def _run(self) -> None:
-        driver = self._driver
-        try:
-            while (armed := self._armed.get()) is not None:
-                event, token = armed
-                error = self._wait(event)
-                if driver.has_ex_events or self._abandoned:
-                    self._idle_events.append(event)
-                else:
-                    _quiet_destroy(driver, event)  # old CANN: a fresh event for every use (pyACL reference §7)
-                if self._abandoned:
-                    return
-                self._deliver(token, error)
-        except Exception:
-            logger.exception("the event thread of %s ends", driver.device)
+        while True:
+            try:
+                self._serve()
+                return
+            except BaseException as error:  # such as SystemExit, thrown into the thread by somebody who ends it
+                logger.error("the event thread of %s was interrupted by %r and goes on", self._driver.device, error)
 
-    def _wait(self, event: int) -> AclError | None:
-        """Wait for an event; what that fails with goes to whoever waits for the point."""
+    def _serve(self) -> None:
+        driver, armed = self._driver, self._armed
+        while not self._abandoned:
+            if not armed:
+                self._wake.acquire()  # one for every item, so that it may be behind: look again
+                continue
+            item = armed[0]
+            if item is None:
+                return
+            event, token = item
+            reached, error = self._wait(event)
+            if not reached:
+                return
+            self._deliver(token, error)
+            armed.popleft()
+            if driver.has_ex_events:
+                self._idle_events.append(event)
+            else:
+                _quiet_destroy(driver, event)  # old CANN: a fresh event for every use (pyACL reference §7)
+
+    def _wait(self, event: int) -> tuple[bool, AclError | None]:
+        """Wait for an event: whether there is anything to tell; what the wait fails with is told with it."""
         try:
             while not self._driver.synchronize_event(event, _EVENT_MS):
                 if self._abandoned:
-                    return None
+                    return False, None
         except Exception as error:
-            return self._driver.as_error(error, "acl.rt.synchronize_event")
-        return None
+            return not self._abandoned, self._driver.as_error(error, "acl.rt.synchronize_event")
+        return not self._abandoned, None
 
 
 def _quiet_destroy(driver: Driver, event: int) -> None:

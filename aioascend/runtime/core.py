@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..driver import Backend, DeviceName, Driver
 from ..errors import AclError, AioascendError, SessionClosed, StaleLease, add_note, again
+from ..memory.relief import Relief
 from .completion import Completion, make_completion
 from .device_loop import DeviceLoop
 from .recovery import Recovery
@@ -63,7 +64,7 @@ class DeviceCore:
         self._index = name.index
         self._control = Worker(f"aioascend-control-{self.name}")
         self._copier = Worker(f"aioascend-copy-{self.name}")
-        self._device = DeviceLoop(f"aioascend-device-{self.name}", self._enter_context)
+        self._device = DeviceLoop(f"aioascend-device-{self.name}", self._enter_context, self._broken)
         self.post = self._device.post
         self.settle = self._device.settle
         self.touch = self._device.touch
@@ -75,6 +76,7 @@ class DeviceCore:
         self._next_token = itertools.count(1)
         self.points: dict[Point, None] = {}  # those that somebody awaits on a stream of his own
         self.teardown = Teardown(self.driver)
+        self.memory = Relief(self.driver)
         self.recovery = Recovery(self)
 
     # -- threads ----------------------------------------------------------------------------------------------------
@@ -178,6 +180,10 @@ class DeviceCore:
     def enter_context(self) -> None:
         """Have the device thread use the present context; control thread."""
         self.call(self._enter_context).result()
+
+    def _broken(self, error: BaseException, argument: object) -> None:
+        """Something on the device thread was not done to its end: what is on the device cannot be trusted."""
+        self.recovery.interrupted(self.driver.as_error(error, "the device thread"), argument)
 
     def _enter_context(self) -> None:
         self.driver.set_context(self.context)

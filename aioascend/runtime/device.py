@@ -22,8 +22,8 @@ from .background import in_background, wait_for
 from .core import DeviceCore
 from .handles import Handle
 from .lane import Lane
-from .recovery import Casualty
 from .request import Request
+from .residents import Casualty
 from .stream import DeviceBuffer, Event, PinnedBuffer, Stream, numpy_shape
 from .uncopyable import Uncopyable
 
@@ -145,7 +145,7 @@ class Device(Uncopyable):
 
         def make_and_keep() -> H:
             core.recovery.check()
-            handle = make(core)
+            handle = core.memory.retrying(lambda: make(core))
             if self._closed is not None:
                 handle.release_blocking()
                 raise SessionClosed(f"{self!r} was closed meanwhile")
@@ -206,6 +206,10 @@ class _Handles:
 
     at_rest = True
     worked = 0
+
+    def knows(self, request: Request) -> bool:
+        """There are no requests."""
+        return False
 
     def sights(self) -> dict[Lane, Sight]:
         """There are no lanes: their owner waits as long as he likes."""

@@ -28,11 +28,19 @@ _JOIN_S = 5.0
 
 
 class DeviceLoop:
-    """The thread named `name`; `enter` runs in it first."""
+    """The thread named `name`; `enter` runs in it first.
 
-    def __init__(self, name: str, enter: Callable[[], None]) -> None:
+    `broken` is told on the thread when something that was posted has not been done to its end: an error that nobody
+    expected, or `SystemExit` thrown into the thread; with the argument of the post where there was one.
+    """
+
+    def __init__(
+        self, name: str, enter: Callable[[], None], broken: Callable[[BaseException, Any], None] = lambda *_: None
+    ) -> None:
         self._name = name
         self._enter = enter
+        self._broken = broken
+        self._argument: Any = None  # of the post that is being run
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         # Reentrant, because a finalizer that posts may run in the middle of a post.
@@ -126,7 +134,12 @@ class DeviceLoop:
         loop = self._loop
         assert loop is not None
         try:
-            loop.run_forever()
+            while True:
+                try:
+                    loop.run_forever()
+                    break
+                except BaseException as error:  # such as SystemExit, thrown into the thread by somebody who ends it
+                    self._interrupted(error)
         finally:
             with self._lock:
                 self._closed = True
@@ -134,8 +147,26 @@ class DeviceLoop:
             while self._inbox and not self._abandoned:
                 self._burst()  # nobody may be left waiting for a post that was accepted
 
+    def _interrupted(self, error: BaseException) -> None:
+        """What was being done is half done: tell, and go on with the rest."""
+        assert self._loop is not None
+        logger.error("%s was interrupted by %r and goes on", self._name, error)
+        argument, self._argument = self._argument, None
+        self._broken(error, argument)
+        self._armed = True
+        self._loop.call_soon(self._drain)
+
+    def _guarded(self, function: Callable[..., None], *args: Any) -> None:
+        try:
+            function(*args)
+        except SessionClosed:
+            logger.debug("work for a device that is closed was dropped", exc_info=True)
+        except BaseException as error:
+            logger.exception("unexpected error on a device thread")
+            self._broken(error, args[0] if args else None)
+
     def _timed(self, function: Callable[[], None]) -> None:
-        _guarded(function)
+        self._guarded(function)
         self._burst()
 
     def _drain(self) -> None:
@@ -151,23 +182,16 @@ class DeviceLoop:
         inbox = self._inbox
         for _ in range(len(inbox)):
             function, argument = inbox.popleft()
-            _guarded(function, argument)
+            self._argument = argument
+            self._guarded(function, argument)
+            self._argument = None
         while self._settlers:
             settlers, self._settlers = self._settlers, {}
             for settler in settlers:
-                _guarded(settler)
+                self._guarded(settler)
         touched, self._touched = self._touched, {}
         for port in touched:
             port.wake()
-
-
-def _guarded(function: Callable[..., None], *args: Any) -> None:
-    try:
-        function(*args)
-    except SessionClosed:
-        logger.debug("work for a device that is closed was dropped", exc_info=True)
-    except Exception:
-        logger.exception("unexpected error on a device thread")
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

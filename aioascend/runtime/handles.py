@@ -9,7 +9,7 @@ from typing import TypeVar
 from ..errors import AclError, AioascendError, StaleLease
 from .background import wait_for
 from .core import DeviceCore
-from .recovery import severity
+from .residents import severity
 from .signal import Signal
 from .uncopyable import Uncopyable
 

@@ -19,8 +19,8 @@ from ..model import LoadedModel
 from ..scheduling.watchdog import Sight
 from .buffers import OutputBuffer
 from .core import DeviceCore, Then
-from .recovery import severity
 from .request import Request
+from .residents import severity
 from .timing import PlaceEvents
 
 if TYPE_CHECKING:

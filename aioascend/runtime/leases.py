@@ -124,7 +124,8 @@ class LeasePool:
         # On the control thread: allocating pinned memory is slow.
         try:
             self._core.recovery.check()
-            buffer = InputBuffer(self._core.driver, self._layout, self._specs)
+            driver = self._core.driver
+            buffer = self._core.memory.retrying(lambda: InputBuffer(driver, self._layout, self._specs))
             buffer.generation = self._core.generation
         except Exception as failure:
             # A name of its own: that of an except clause is gone when the post runs.
@@ -220,6 +221,22 @@ class LeasePool:
         if not lease.held or buffer is not lease.buffer or not lent:
             raise StaleLease("run() on memory that was given back: make another request")
         self.check_present(lease)
+
+    def give_back_idle(self) -> int:
+        """Free the buffers that are lent to nobody; how many bytes that is. Control thread."""
+
+        def take() -> list[InputBuffer]:
+            idle, self._free = self._free, []
+            self._room += len(idle)
+            return idle
+
+        try:
+            idle = self._core.call(take).result()
+        except SessionClosed:
+            return 0
+        for buffer in idle:
+            self._core.quietly(buffer.block.free)
+        return sum(buffer.block.nbytes for buffer in idle)
 
     def check_present(self, lease: Lease) -> None:
         """Raise `StaleLease` when the context that the lease's memory belongs to is gone; from any thread."""

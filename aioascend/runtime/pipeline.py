@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from ..errors import (
     AioascendError,
     ExecutionFailed,
     ForkedProcess,
+    OutOfMemory,
     Overloaded,
     SessionClosed,
     StaleLease,
@@ -189,12 +191,16 @@ class Pipeline(Tenant):
             self._copy_in(request, arrays)
             self._copied_in(request)
         else:
-            self._core.copy(self._copy_in_and_tell, request, arrays)
+            self._copy_in_elsewhere(request, arrays)
 
-    def _copy_in_and_tell(self, request: Request, arrays: list[Array]) -> None:
-        self._copy_in(request, arrays)
-        del arrays  # before the caller is told that its arrays are not in use any more
-        self._core.post(self._copied_in, request)
+    def _copy_in_elsewhere(self, request: Request, arrays: list[Array]) -> None:
+        def over(copied: Future[None]) -> None:
+            error = copied.exception()
+            if error is not None:  # the worker was interrupted
+                request.error = _not_copied("inputs", error)
+            self._core.post(self._copied_in, request)
+
+        self._core.copy(self._copy_in, request, arrays).add_done_callback(over)
 
     def _copy_in(self, request: Request, arrays: list[Array]) -> None:
         assert request.buffer is not None
@@ -206,7 +212,9 @@ class Pipeline(Tenant):
             for view, array in zip(request.buffer.views, arrays, strict=True):
                 if not copy_array(view, array, lambda: request.abandoned):
                     return
-        except Exception as error:  # a memory-mapped file that shrank, a lying array subclass: the request's own fault
+        except (
+            BaseException
+        ) as error:  # a memory-mapped file that shrank, a lying array subclass: the request's own fault
             request.error = _not_copied("inputs", error)
         if marks is not None:
             marks.copied_to = now()
@@ -235,6 +243,28 @@ class Pipeline(Tenant):
             self._staging.append(buffer)
             self.admission.staging_freed()
 
+    # -- out of memory -----------------------------------------------------------------------------------------------
+
+    def _may_run_again(self, request: Request) -> bool:
+        return not (request.retried or request.abandoned or self._ended) and self._closing is None
+
+    def _run_again(self, request: Request, index: int) -> None:
+        """The device had no memory for a run: once more, after idle memory was given back. It keeps its place."""
+        request.retried = True
+        self._repeated += 1
+        self._handed_over[request] = None
+
+        def relieved(_: None) -> None:
+            if request in self._handed_over:  # else the context was rebuilt meanwhile, and it is in line again
+                del self._handed_over[request]
+                self._lanes[index].launch(request)
+
+        def relieve() -> None:
+            self._core.memory.relieve()
+            self._core.post(relieved, None)
+
+        self._core.control(relieve)
+
     # -- coming out -------------------------------------------------------------------------------------------------
 
     def _conclude(self, index: int, place: Place) -> None:
@@ -244,6 +274,10 @@ class Pipeline(Tenant):
         if place.timing is not None:
             place.timing.told(request.marks, index)
         self._lanes[index].free(place)
+        if isinstance(error, OutOfMemory) and self._may_run_again(request):
+            self._lanes[index].outlets.append(outlet)
+            self._run_again(request, index)
+            return
         self._free_input(request)
         self.admission.finished(request, time.monotonic())
         if self._alone is not None and self._alone[0] is request:
@@ -255,7 +289,7 @@ class Pipeline(Tenant):
         elif request.abandoned:
             self._give_up(request)
         elif not self._output_inline:
-            self._core.copy(self._copy_out_and_tell, request, outlet, index)
+            self._copy_out_elsewhere(request, outlet, index)
             return
         else:
             outlet.block.host_access(write=False)
@@ -267,32 +301,36 @@ class Pipeline(Tenant):
                 self._succeed(request, arrays)
         self._outlet_freed(index, outlet, request)
 
-    def _copy_out_and_tell(self, request: Request, outlet: OutputBuffer, index: int) -> None:
-        arrays: list[Array] = []
-        error: Exception | None = None
-        outlet.block.host_access(write=False)
-        try:
+    def _copy_out_elsewhere(self, request: Request, outlet: OutputBuffer, index: int) -> None:
+        def copy() -> list[Array]:
+            arrays: list[Array] = []
+            outlet.block.host_access(write=False)
             for view in outlet.views:
                 array = np.empty_like(view)
                 copy_array(array, view, lambda: request.abandoned)
                 arrays.append(array)
-        except Exception as failure:  # no memory, most likely: the request must still get its outcome
-            error = _not_copied("outputs", failure)
+            return arrays
 
-        def copied(_: None) -> None:
-            if error is not None:
-                self._fail_on_device(request, error)
-            elif request.abandoned:
-                self._give_up(request)
-            else:
-                self._succeed(request, arrays)
-            self._outlet_freed(index, outlet, request)
-            self._core.settle(self._settle)
+        def over(copied: Future[list[Array]]) -> None:
+            self._core.post(self._copied_out, (request, outlet, index, copied))
 
-        self._core.post(copied, None)
+        self._core.copy(copy).add_done_callback(over)
+
+    def _copied_out(self, result: tuple[Request, OutputBuffer, int, Future[list[Array]]]) -> None:
+        request, outlet, index, copied = result
+        error = copied.exception()
+        if error is not None:  # no memory, most likely: the request must still get its outcome
+            self._fail_on_device(request, _not_copied("outputs", error))
+        elif request.abandoned:
+            self._give_up(request)
+        else:
+            self._succeed(request, copied.result())
+        self._outlet_freed(index, outlet, request)
+        self._core.settle(self._settle)
 
     def _outlet_freed(self, index: int, outlet: OutputBuffer, request: Request) -> None:
-        self._lanes[index].outlets.append(outlet)
+        if self._lanes:  # else it goes with its context
+            self._lanes[index].outlets.append(outlet)
         self.admission.drained(request)
 
     def _succeed(self, request: Request, arrays: list[Array]) -> None:
@@ -341,6 +379,7 @@ class Pipeline(Tenant):
 
     def close(self) -> None:
         """Tear everything down; control thread, when `when_idle` has reported."""
+        self._core.memory.remove(self.leases.give_back_idle)
         self._core.recovery.leave(self)
         self._core.quietly(self.timing.end)
         self.dismantle()
@@ -372,5 +411,5 @@ class Pipeline(Tenant):
         self._core.settle(self._settle)
 
 
-def _not_copied(what: str, error: Exception) -> AioascendError:
+def _not_copied(what: str, error: BaseException) -> AioascendError:
     return AioascendError(f"copying the {what} failed: {type(error).__name__}: {error}")

@@ -11,11 +11,9 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ..driver import codes
-from ..driver.codes import ErrorClass
 from ..errors import (
     AclError,
     AioascendError,
@@ -27,16 +25,17 @@ from ..errors import (
     again,
 )
 from ..scheduling.health import Health, HealthState, Severity, Step
-from ..scheduling.watchdog import Sight, Watchdog
+from ..scheduling.watchdog import Watchdog
 from ..telemetry.statistics import DeviceStatistics
+from .request import Request
+from .residents import Casualty, Resident, severity
 from .teardown import Teardown
 
 if TYPE_CHECKING:
     from .core import DeviceCore
     from .lane import Lane
-    from .request import Request
 
-__all__ = ["Casualty", "Recovery", "Resident", "severity"]
+__all__ = ["Recovery"]
 
 logger = logging.getLogger("aioascend.runtime")
 
@@ -45,72 +44,6 @@ _PROBE_MS = 1000
 _LOOK_S = 0.1  # between two looks at what runs
 _ABORT_S = 3.0  # how long aborting the streams that hang may take
 _MOST_RECALLS = 3  # a request that was on the device so often when its context died is given up
-
-
-def severity(error: BaseException | None) -> Severity:
-    """How far a failure reaches, by the grouping of pyACL reference §15."""
-    if isinstance(error, AioascendError) and not isinstance(error, AclError):
-        error = error.__cause__  # such as a model that could not be loaded
-    if isinstance(error, DeviceLost):
-        return Severity.DEVICE
-    if isinstance(error, AclError) and codes.describe(error.code).error_class is ErrorClass.DEVICE_LOST:
-        return Severity.CONTEXT
-    return Severity.TASK
-
-
-@dataclass
-class Casualty:
-    """A request that was on the device when its context died."""
-
-    resident: Resident
-    request: Request
-    error: AclError | None  # what it failed with, if that is known
-    suspect: bool  # it may have been the one that killed the context
-
-
-class Resident(Protocol):
-    """Whoever has something in a device's context: a session, or a `Device` with its streams and buffers."""
-
-    @property
-    def at_rest(self) -> bool:
-        """Nothing of it is on the device or being copied; device thread."""
-
-    @property
-    def worked(self) -> int:
-        """How many requests have worked so far."""
-
-    def sights(self) -> dict[Lane, Sight]:
-        """What the watchdog sees of its lanes; device thread."""
-
-    def hold(self) -> None:
-        """Start nothing more on the device; device thread."""
-
-    def retire(self, cause: AclError | None) -> list[Casualty]:
-        """Let go of what is on the device and hand it over, oldest first; device thread."""
-
-    def recall(self, innocent: list[Request]) -> None:
-        """Put these, and what had been made ready for the device, back in line; device thread, copies are over."""
-
-    def save(self) -> None:
-        """Copy out of pinned memory what requests in line need again; control thread."""
-
-    def dismantle(self) -> None:
-        """Give back everything in the context; control thread. A second call does nothing."""
-
-    def restore(self) -> None:
-        """Make it anew in the present context; control thread. What it raises is this resident's alone."""
-
-    def resume(self) -> None:
-        """Go on; device thread."""
-
-    def refuse(self, error: AioascendError) -> None:
-        """Fail everything that waits, and what comes until `resume`, with copies of `error`; device thread."""
-
-    def fail(self, request: Request, error: AioascendError) -> None:
-        """The request, which was handed over, has failed; device thread."""
-
-    def run_alone(self, request: Request, then: Callable[[], None]) -> None:
-        """Run a request that was handed over while nothing else is on the device; `then` follows its end."""
 
 
 class Recovery:
@@ -131,6 +64,7 @@ class Recovery:
         self._watchdog: Watchdog[Lane] = Watchdog()
         self._watching = False
         self._attempts = 0  # at aborting streams
+        self._interrupted: list[tuple[Request, AclError]] = []  # on their way to their session, perhaps
 
     # -- from any thread --------------------------------------------------------------------------------------------
 
@@ -229,7 +163,11 @@ class Recovery:
             self._begin(None)
 
     def _observe(self, error: AclError) -> None:
-        step = self.health.fault(severity(error), time.monotonic(), sum(one.worked for one in self._residents))
+        self._observe_as((error, severity(error)))
+
+    def _observe_as(self, seen: tuple[AclError, Severity]) -> None:
+        error, reach = seen
+        step = self.health.fault(reach, time.monotonic(), sum(one.worked for one in self._residents))
         if step is None and self._draining:
             self.last_error = error
             self._begin(error)  # a rebuild was waiting for the device; now it need not wait any more
@@ -305,6 +243,12 @@ class Recovery:
             f"{what}. Raise stall_timeout if a run of this model may take longer"
         )
         return kind(info.code, info.name, info.meaning, "waiting for a run", driver.device, detail)
+
+    def interrupted(self, error: AclError, argument: object) -> None:
+        """Something on the device thread was not done to its end: nobody may be left waiting for it."""
+        if isinstance(argument, Request):
+            self._interrupted.append((argument, error))
+        self._core.post(self._observe_as, (error, Severity.CONTEXT))
 
     # -- letting go -------------------------------------------------------------------------------------------------
 
@@ -498,6 +442,10 @@ class Recovery:
         self._next_suspect()
 
     def _tell(self, error: Exception | None) -> None:
+        interrupted, self._interrupted = self._interrupted, []
+        for request, why in interrupted:
+            if not any(resident.knows(request) for resident in self._residents):
+                request.give_up(again(why), self._core.touch)
         asked, self._asked = self._asked, []
         for future in asked:
             if error is None:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import itertools
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import DeadlineExceeded
 from ..model import Outputs
 from ..telemetry.marks import Marks, now
-from .buffers import InputBuffer
-from .leases import Lease
+from .ports import Port
 from .signal import Signal
+
+if TYPE_CHECKING:
+    from .buffers import InputBuffer
+    from .leases import Lease
 
 __all__ = ["Request", "too_late"]
 
@@ -46,6 +50,7 @@ class Request:
         "patient",
         "priority",
         "recalls",
+        "retried",
         "taken",
         "timeout",
     )
@@ -72,6 +77,7 @@ class Request:
         self.buffer: InputBuffer | None = None if lease is None else lease.buffer
         self.in_place = self.buffer is not None  # nothing is copied on the host
         self.abandoned = False
+        self.retried = False  # after the device had no memory for it
         self.recalls = 0  # how often the device's context died while it was there
         self.taken = Signal()  # the caller's arrays are not read any more
         self.done = Signal()
@@ -93,6 +99,13 @@ class Request:
             buffer.block.host_access(write=False)
             self._claim = [[view.copy() for view in buffer.views]]
             self.buffer = None
+
+    def give_up(self, error: Exception, touch: Callable[[Port], None]) -> None:
+        """Nobody knows what became of it: tell whoever waits."""
+        if not self.done:
+            self.error = error
+            self.taken.set(touch)
+            self.done.set(touch)
 
     def result(self) -> Outputs:
         """The outcome, once `done`; raises what the request failed with."""

@@ -19,8 +19,8 @@ from .core import DeviceCore
 from .equipment import Equipment, Recipe
 from .lane import Lane
 from .leases import LeasePool
-from .recovery import Casualty
 from .request import Array, Request
+from .residents import Casualty
 from .timing import Timing
 
 __all__ = ["Tenant"]
@@ -36,7 +36,7 @@ class Tenant(ABC):
         core.recovery.check()
         self._core = core
         self._recipe = recipe
-        equipment = Equipment(core, recipe)
+        equipment = core.memory.retrying(lambda: Equipment(core, recipe))
         self.signature = equipment.signature
         self.counters = Counters()
         self.recorder: Recorder | None = None  # while a recording is on
@@ -72,6 +72,7 @@ class Tenant(ABC):
         except BaseException:
             self.dismantle()
             raise
+        self._core.memory.add(self.leases.give_back_idle)
 
     def _equip(self, equipment: Equipment) -> None:
         self._equipment: Equipment | None = equipment
@@ -103,8 +104,8 @@ class Tenant(ABC):
         """Do whatever can be done next."""
 
     @abstractmethod
-    def _copy_in_and_tell(self, request: Request, arrays: list[Array]) -> None:
-        """Copy inputs into the request's buffer; copy worker."""
+    def _copy_in_elsewhere(self, request: Request, arrays: list[Array]) -> None:
+        """Have the copy worker copy inputs into the request's buffer; `_copied_in` follows."""
 
     @abstractmethod
     def _free_input(self, request: Request) -> None:
@@ -135,6 +136,10 @@ class Tenant(ABC):
         """How many requests have worked."""
         return self.counters.completed
 
+    def knows(self, request: Request) -> bool:
+        """Whether the request is in line, on the device, or has been handed over."""
+        return request in self._handed_over or self.admission.knows(request)
+
     def sights(self) -> dict[Lane, Sight]:
         """What the watchdog sees of the lanes."""
         return {lane: lane.sight for lane in self._lanes}
@@ -159,9 +164,13 @@ class Tenant(ABC):
                 casualties.append(Casualty(self, request, place.error, place.suspect))
             self._repeated += lane.repeated
         self._lanes = []
-        if self._alone is not None and all(one.request is not self._alone[0] for one in casualties):
-            casualties.append(Casualty(self, self._alone[0], None, suspect=False))  # it had not got to the device
         self._alone = None
+        # Those that were not in a lane at this moment: about to be run alone or again, or lost half-way to a lane.
+        known = {one.request for one in casualties}
+        for request in self.admission.launched():
+            if request not in known and not request.done:
+                self._handed_over[request] = None
+                casualties.append(Casualty(self, request, None, suspect=False))
         return sorted(casualties, key=lambda one: one.request.number)
 
     def recall(self, innocent: list[Request]) -> None:
@@ -194,7 +203,8 @@ class Tenant(ABC):
 
     def restore(self) -> None:
         """Load the model again and make every buffer anew; control thread."""
-        self._equipment = Equipment(self._core, self._recipe, self.signature)
+        core = self._core
+        self._equipment = core.memory.retrying(lambda: Equipment(core, self._recipe, self.signature))
 
     def resume(self) -> None:
         """Go on, with new equipment if there is any."""
@@ -246,7 +256,7 @@ class Tenant(ABC):
         self._alone = (request, then)
         self.admission.seize(request, 0, time.monotonic())
         request.buffer = self._staging.pop()
-        self._core.copy(self._copy_in_and_tell, request, arrays)
+        self._copy_in_elsewhere(request, arrays)
 
     def _launch_alone(self, request: Request) -> None:
         if self._alone is None or self._alone[0] is not request:

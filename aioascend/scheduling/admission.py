@@ -243,6 +243,14 @@ class Admission(Generic[T]):
             if deadline is not None:
                 self._deadlines.add(item, deadline)
 
+    def launched(self) -> list[T]:
+        """The items on the device, each lane's in the order of launch."""
+        return [item for running in self._running for item in running]
+
+    def knows(self, item: T) -> bool:
+        """Whether the item is anywhere between its offer and its end."""
+        return item in self._entries or item in self._staging or item in self._lane
+
     def seize(self, item: T, lane: int, now: float) -> None:
         """The owner takes a staging buffer and a place of `lane` for an item that is not in line."""
         self._free_staging -= 1

@@ -1,0 +1,67 @@
+"""What to do when memory runs out: give back what lies idle, try once more, and say how things stand."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TypeVar
+
+from ..driver import Driver
+from ..errors import OutOfMemory
+
+__all__ = ["Relief"]
+
+T = TypeVar("T")
+
+
+class Relief:
+    """The idle memory of one device's users; control thread."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._givers: dict[Callable[[], int], None] = {}
+
+    def add(self, giver: Callable[[], int]) -> None:
+        """From now on `giver` is asked to give back idle memory when it runs short; it says how many bytes it was."""
+        self._givers[giver] = None
+
+    def remove(self, giver: Callable[[], int]) -> None:
+        """Undo `add`."""
+        self._givers.pop(giver, None)
+
+    def relieve(self) -> int:
+        """Have everybody give back what lies idle; how many bytes that was."""
+        return sum(giver() for giver in list(self._givers))
+
+    def retrying(self, take: Callable[[], T]) -> T:
+        """Take memory; if there is none, once more after idle memory was given back.
+
+        Raises `OutOfMemory` of the second attempt, which says how much memory is used and free.
+        """
+        try:
+            return take()
+        except OutOfMemory:
+            pass  # the attempt below says more
+        given_back = self.relieve()
+        try:
+            return take()
+        except OutOfMemory as error:
+            raise self._explained(error, given_back) from None
+
+    def _explained(self, error: OutOfMemory, given_back: int) -> OutOfMemory:
+        on_host = "host" in error.call.lower()
+        where = "host" if on_host else "device"
+        free, total = _host_memory() if on_host else self._driver.memory_info()
+        asked = "what the model needs" if "load" in error.call.lower() else error.call.partition("(")[2].rstrip(")")
+        detail = (
+            f"asked for {asked or 'memory'}; of the {where}'s {total} bytes {total - free} are used and {free} free, "
+            f"after {given_back} bytes of idle memory were given back"
+        )
+        if error.detail:
+            detail = f"{error.detail}; {detail}"
+        return OutOfMemory(error.code, error.name, error.meaning, error.call, error.device, detail)
+
+
+def _host_memory() -> tuple[int, int]:
+    page = os.sysconf("SC_PAGE_SIZE")
+    return os.sysconf("SC_AVPHYS_PAGES") * page, os.sysconf("SC_PHYS_PAGES") * page
