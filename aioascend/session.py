@@ -83,6 +83,13 @@ class Session(Uncopyable):
     ``dry_run=True`` opens an `.om` on the emulator, which cannot run it: inputs, outputs and sizes are the file's,
     nothing is computed, and the outputs are made up and say so (``outputs.synthetic``).
 
+    ``stall_timeout`` is how long one run may take, in seconds from when it could have begun, before its streams are
+    aborted or, where the product cannot, its device counts as lost; None leaves that to the limits of the device. The
+    default is longer than any run we know of and shorter than those limits, which do not cover copies anyway.
+
+    The session carries on by itself after faults: a dead context is rebuilt and the model loaded again (bytes of it are
+    kept for that), a lost device is probed until it answers. `ready` and `statistics().devices` tell how it stands.
+
     A session may be made outside any loop, and used from several loops and threads. It is opened and closed by
     ``async with``, plain ``with``, or ``await session.open()`` and ``await session.aclose()``.
     """
@@ -103,7 +110,7 @@ class Session(Uncopyable):
         dry_run: bool = False,
         stall_timeout: float | None = 300.0,
     ) -> None:
-        self._model: Model | None = model  # until it is opened: bytes of it need not be kept
+        self._model: Model | None = model  # until it is opened; then its recipe has it
         self._devices = _device_names(devices)
         self._options = ShapeOptions(shapes, examples, output_shapes, dry_run)
         self._instances = whole_number("instances", instances, 1, _MOST_INSTANCES)

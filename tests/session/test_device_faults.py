@@ -226,3 +226,17 @@ async def test_pinned_requests_and_sync_callers_of_a_lost_device_come_back_too(e
                 assert isinstance(result, (aioascend.DeviceLost, aioascend.StaleLease)), result
         await eventually(lambda: session.ready, seconds=20)
         np.testing.assert_array_equal((await session.infer(eye))[0], eye)
+
+
+async def test_large_results_on_their_way_out_survive_the_death_of_the_context(emulator: Emulator) -> None:
+    """They are copied out on a worker: the new context waits for that, and what was confirmed is handed out."""
+    async with aioascend.Session(kit.slow(2), depth=2) as session:
+        eye = np.eye(700, dtype=np.float32)
+        for nth in (2, 3, 4):
+            emulator.faults.fail_task("execute", 507015, nth=nth)
+            with anyio.fail_after(30):
+                results = await asyncio.gather(*(session.infer(i * eye) for i in range(8)), return_exceptions=True)
+            assert sum(isinstance(result, BaseException) for result in results) <= 1
+            for i, result in enumerate(results):
+                if not isinstance(result, BaseException):
+                    np.testing.assert_array_equal(result[0], i * eye)
