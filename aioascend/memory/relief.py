@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ..driver import Driver
 from ..errors import OutOfMemory
@@ -33,18 +33,19 @@ class Relief:
         """Have everybody give back what lies idle; how many bytes that was."""
         return sum(giver() for giver in list(self._givers))
 
-    def retrying(self, take: Callable[[], T]) -> T:
-        """Take memory; if there is none, once more after idle memory was given back.
+    def retrying(self, take: Callable[..., T], *args: Any) -> T:
+        """Take memory by ``take(*args)``; if there is none, once more after idle memory was given back.
 
+        Arguments, not a closure: a kept exception would keep its cells (a frame can be cleared, its function not).
         Raises `OutOfMemory` of the second attempt, which says how much memory is used and free.
         """
         try:
-            return take()
+            return take(*args)
         except OutOfMemory:
             pass  # the attempt below says more
         given_back = self.relieve()
         try:
-            return take()
+            return take(*args)
         except OutOfMemory as error:
             raise self._explained(error, given_back) from None
 

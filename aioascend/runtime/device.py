@@ -145,7 +145,7 @@ class Device(Uncopyable):
 
         def make_and_keep() -> H:
             core.recovery.check()
-            handle = core.memory.retrying(lambda: make(core))
+            handle = core.memory.retrying(make, core)
             if self._closed is not None:
                 handle.release_blocking()
                 raise SessionClosed(f"{self!r} was closed meanwhile")

@@ -125,7 +125,7 @@ class LeasePool:
         try:
             self._core.recovery.check()
             driver = self._core.driver
-            buffer = self._core.memory.retrying(lambda: InputBuffer(driver, self._layout, self._specs))
+            buffer = self._core.memory.retrying(InputBuffer, driver, self._layout, self._specs)
             buffer.generation = self._core.generation
         except Exception as failure:
             # A name of its own: that of an except clause is gone when the post runs.

@@ -36,7 +36,7 @@ class Tenant(ABC):
         core.recovery.check()
         self._core = core
         self._recipe = recipe
-        equipment = core.memory.retrying(lambda: Equipment(core, recipe))
+        equipment = core.memory.retrying(Equipment, core, recipe)
         self.signature = equipment.signature
         self.counters = Counters()
         self.recorder: Recorder | None = None  # while a recording is on
@@ -204,7 +204,7 @@ class Tenant(ABC):
     def restore(self) -> None:
         """Load the model again and make every buffer anew; control thread."""
         core = self._core
-        self._equipment = core.memory.retrying(lambda: Equipment(core, self._recipe, self.signature))
+        self._equipment = core.memory.retrying(Equipment, core, self._recipe, self.signature)
 
     def resume(self) -> None:
         """Go on, with new equipment if there is any."""
