@@ -15,6 +15,8 @@ from aioascend.telemetry import RequestTimes, record
 from aioascend.telemetry.chrome import trace_events
 
 from ..kit import add, out_of_bounds
+from ..session.test_under_faults import Books
+from ..waiting import eventually
 from .test_chrome import check
 
 pytestmark = pytest.mark.usefixtures("emulator")
@@ -237,13 +239,76 @@ async def test_an_event_that_cannot_be_recorded_fails_no_request(emulator: Emula
     assert [one.execute is not None for one in requests] == [True, False, True]
 
 
-async def test_a_recording_that_cannot_begin_leaves_nothing_behind(emulator: Emulator) -> None:
+async def test_an_event_that_is_not_queued_leaves_its_request_timed_by_the_host_alone(emulator: Emulator) -> None:
+    async with session() as model, record(model) as recording:
+        await model.infer(X)
+        emulator.faults.fail("acl.rt.record_event", 507000)  # the first of a launch is the recording's
+        await model.infer(X)
+        await model.infer(X)
+
+    requests = recording.timeline().requests
+    assert [one.outcome for one in requests] == ["completed"] * 3
+    assert [one.execute is not None for one in requests] == [True, False, True]
+    assert all(one.launched is not None and one.told is not None for one in requests)
+
+
+@pytest.mark.emulated(profile=Profile(compute_default=0.2))
+async def test_a_request_from_before_the_recording_is_none_of_it() -> None:
     async with session() as model:
-        emulator.faults.parse("acl.rt.create_event_ex_with_flag#4=207007")
-        with pytest.raises(aioascend.AclError):
+        before = asyncio.ensure_future(model.infer(X))
+        await eventually(lambda: model.statistics().running > 0)
+        after = asyncio.ensure_future(model.infer(X))  # which takes a place when the recording is on
+        async with record(model) as recording:
+            await asyncio.gather(before, after)
+            await model.infer(X)
+
+    assert len(recording.timeline().requests) == 1
+
+
+async def test_every_call_of_beginning_a_recording_may_fail_and_the_next_begins(emulator: Emulator) -> None:
+    books = Books(emulator)
+    async with session(depth=2) as model:
+        for function in ("create_stream", "create_event_ex_with_flag", "record_event", "query_event_status"):
+            for nth in range(1, 30):
+                rule = emulator.faults.fail(f"acl.rt.{function}", 207007, nth=nth)
+                recording = record(model)
+                (failure,) = await asyncio.gather(recording.__aenter__(), return_exceptions=True)
+                struck = rule.seen >= nth
+                emulator.faults.clear()
+                assert isinstance(failure, aioascend.AclError) == struck, failure
+                if not struck:
+                    await model.infer(X)
+                    await recording.__aexit__(None, None, None)
+                    assert len(recording.timeline().requests) == 1
+                    break
+            else:
+                raise AssertionError("more calls than expected: the loop has not tried them all")
+    books.assert_balanced()
+
+
+async def test_a_recording_ends_although_the_clocks_cannot_be_compared_any_more(emulator: Emulator) -> None:
+    async with session() as model:
+        async with record(model) as recording:
+            await model.infer(X)
+            emulator.faults.fail("acl.rt.create_stream", 507000)
+        async with record(model):
+            pass
+
+    (request,) = recording.timeline().requests
+    assert request.execute is not None  # the comparison of the beginning has to do
+
+
+async def test_an_event_on_an_idle_stream_that_never_comes_is_told(emulator: Emulator) -> None:
+    books = Books(emulator)
+    query = emulator.acl.rt.query_event_status
+    async with session() as model:
+        emulator.acl.rt.query_event_status = lambda event: (0, 0)
+        with pytest.raises(aioascend.AioascendError, match="an event on an idle stream of emulator:0 was not reached"):
             async with record(model):
                 pass
+        emulator.acl.rt.query_event_status = query
         async with record(model) as recording:
             await model.infer(X)
 
     assert len(recording.timeline().requests) == 1
+    books.assert_balanced()
