@@ -91,7 +91,8 @@ class _Examination:
         try:
             ready = process.read(self._within(_OPENING))
         except (_Silent, _Ended) as stopped:
-            reason = f"the device could not be opened: {stopped}"
+            late = isinstance(stopped, _Silent) and time.monotonic() >= self._deadline
+            reason = "no time was left" if late else f"the device could not be opened: {stopped}"
             yield from (check.row(reason, "unavailable") for check in checks)
             return
         if "failed" in ready:

@@ -17,6 +17,7 @@ _LEAST = 0.030  # below this a call is too quick for the ticks of another thread
 _STILL = 0.020  # a pause of a thread that wants to run every millisecond, on a machine with other work
 _HELD = 0.6
 _NEARLY_ALL = 0.9
+_MOSTLY = 0.5
 _FEW = 4  # times that a thread may run while the GIL is "held": before and after the C call, in the wrapper's own code
 _ATTEMPTS = 3
 _PLENTY = 1.0  # no machine is so busy that it stops a thread for most of a second
@@ -44,6 +45,8 @@ class Timed:
         self.still = 0.0
         self.longest = 0.0
         self.turns = 0
+        self.starved = 0.0
+        self._behind = 0.0  # for how long the thread that called had no core itself, while the other went on
         self._ticks: list[tuple[float, float]] = []  # when, and for how long it had been starved until then
         self._stop = threading.Event()
         self._ticking = threading.Event()
@@ -74,6 +77,7 @@ class Timed:
             self.start()
         self._interval = sys.getswitchinterval()
         sys.setswitchinterval(max(_SWITCH, self._interval))
+        self._behind = starved()
         self._started = time.perf_counter()
         return self
 
@@ -81,30 +85,37 @@ class Timed:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         ended = time.perf_counter()
+        self._behind = starved() - self._behind
         sys.setswitchinterval(self._interval)
         self.stop()
         started = self._started
         self.seconds = ended - started
         self.turns = sum(started < at < ended for at, _ in self._ticks)
         pauses = []
+        self.starved = 0.0
         for (last, before), (at, after) in itertools.pairwise(self._ticks):
             inside = min(at, ended) - max(last, started)
             if inside > 0:
                 outside = at - last - inside  # some of the wait for a core may have been there
-                pauses.append(inside - min(inside, max(0.0, after - before - outside)))
+                without_core = min(inside, max(0.0, after - before - outside))
+                self.starved += without_core
+                pauses.append(inside - without_core)
         self.longest = max(pauses)
         self.still = sum(pause for pause in pauses if pause > _STILL)
 
     def verdict(self) -> Seen:
-        """ "held" or "released"; raises `Unavailable` where it was over too soon to tell."""
+        """ "held" or "released"; raises `Unavailable` where it was over too soon, or the machine too busy, to tell."""
         text = f"{self.seconds * 1e3:.0f} ms"
         if self.seconds < _LEAST:
             raise Unavailable(f"too quick to tell: {self.seconds * 1e3:.1f} ms")
+        awake = self.seconds - self.starved
+        few = self.turns <= max(_FEW, 50 * self.seconds)
+        if few and awake < max(_LEAST, _MOSTLY * self.seconds):
+            raise Unavailable(f"this machine is too busy to tell: {text}, and a core for {awake * 1e3:.0f} ms of it")
         # A busy machine may stop the other thread in ways that nobody counts, a virtual one with its host, but neither
         # for most of the time at once nor for nearly all of it.
-        most = _HELD * self.seconds
-        few = self.turns <= max(_FEW, 50 * self.seconds)
-        held = self.longest >= most or self.still >= (most if few else _NEARLY_ALL * self.seconds)
+        most = _HELD * awake
+        held = self.longest >= most or self.still >= (most if few else max(most, _NEARLY_ALL * (awake - self._behind)))
         return Seen("held" if held else "released", f"{text}, others stood still {self.still * 1e3:.0f} ms")
 
 
@@ -115,7 +126,7 @@ def held_or_released(call: Callable[[], object], prepare: Callable[[], object] =
     of a busy machine, so that it takes several times to be believed.
     """
     seen: Seen | None = None
-    quick: Unavailable | None = None
+    untold: Unavailable | None = None
     for _ in range(_ATTEMPTS):
         timed = Timed()
         timed.start()
@@ -128,12 +139,12 @@ def held_or_released(call: Callable[[], object], prepare: Callable[[], object] =
             call()
         try:
             seen = timed.verdict()
-        except Unavailable as too_quick:
-            quick = too_quick
+        except Unavailable as reason:
+            untold = reason
             continue
         if seen.text == "released" or timed.seconds > _PLENTY:
             break
     if seen is None:
-        assert quick is not None
-        raise quick
+        assert untold is not None
+        raise untold
     return seen

@@ -124,6 +124,12 @@ def test_without_modern_events_what_the_others_do_is_seen_all_the_same() -> None
     assert rows["query_event_status before a record: plain, legacy"].seen == "0, 0"
 
 
+def test_a_device_that_opens_when_the_time_is_over_is_not_said_to_be_broken() -> None:
+    rows = examine("emulator:0", groups=["memory"], limit=0.05)
+
+    assert {(row.verdict, row.seen) for row in rows} == {("unavailable", "no time was left")}
+
+
 def test_without_a_c_library_its_rows_are_unavailable() -> None:
     rows = altered("has_no_c_library", "one handle, two routes")
 
