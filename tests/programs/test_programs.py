@@ -17,7 +17,7 @@ CLEAN = "aioascend: the program left nothing behind and did nothing that hardwar
 PROGRAMS = sorted(
     path
     for path in Path(__file__).parent.glob("*.py")
-    if path.stem not in ("__init__", "conftest", "models", "test_programs", "test_mistakes")
+    if path.stem not in ("__init__", "conftest", "models") and not path.stem.startswith("test_")
 )
 
 
