@@ -370,6 +370,7 @@ class Session(Uncopyable):
 
     def _begin_open(self) -> Future[None]:
         self._check_fork()
+        process.check_exit()
         with self._lock:
             if self._state in ("closing", "closed"):
                 raise SessionClosed(f"{self!r} cannot be opened again; make a new one")

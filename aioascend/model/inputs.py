@@ -6,6 +6,7 @@ for a 0-d input, which has no dtype of its own and takes the input's.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -60,9 +61,15 @@ def _check(value: Any, spec: TensorSpec) -> Array:
     array = value if isinstance(value, np.ndarray) else _as_array(value, spec)
     if array.dtype != spec.dtype or array.shape != spec.shape:
         raise InvalidInput(_mismatch(array, spec))
-    if isinstance(array, np.ma.MaskedArray):
+    if isinstance(array, _masked()):
         raise InvalidInput(f"input {spec.name!r}: a masked array was given, whose mask would be lost; fill it first")
     return array
+
+
+def _masked() -> type[Any] | tuple[()]:
+    # Whoever has one has imported it. numpy 2 imports it when it is named, in some 10 ms of a caller's loop.
+    module = sys.modules.get("numpy.ma")
+    return getattr(module, "MaskedArray", ())  # half-way through its import it has none
 
 
 def _as_array(value: Any, spec: TensorSpec) -> Array:

@@ -6,6 +6,7 @@ import atexit
 import concurrent.futures.thread  # noqa: F401  (its fork hooks must not appear in the middle of somebody's fork)
 import ctypes
 import os
+import sys
 import threading
 import time
 import weakref
@@ -19,7 +20,7 @@ from ..errors import AioascendError, ForkedProcess, SessionClosed
 from .background import join_all
 from .core import DeviceCore
 
-__all__ = ["acquire", "check_forks", "exiting", "forks", "leave", "open_devices", "retain", "shutdown"]
+__all__ = ["acquire", "check_exit", "check_forks", "exiting", "forks", "leave", "open_devices", "retain", "shutdown"]
 
 _FORKED = (
     "this process was forked from one that had opened {what}: device state and threads do not exist in a forked "
@@ -158,7 +159,13 @@ def check_forks(then: int, what: str) -> None:
 
 def exiting() -> bool:
     """Whether the interpreter goes down: every device was let go, and nothing can or need be closed any more."""
-    return _exiting
+    return _exiting or sys.is_finalizing()
+
+
+def check_exit() -> None:
+    """Raise `SessionClosed` where nothing can be opened any more; a thread would never start (CPython before 3.12)."""
+    if exiting():
+        raise SessionClosed("the interpreter is exiting: no device can be opened any more")
 
 
 def _before_exit() -> None:

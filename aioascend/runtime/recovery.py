@@ -150,12 +150,16 @@ class Recovery:
         self._asked.append(done)
         step = self.health.ask()
         if step is Step.REBUILD:
-            self._draining = True
-            for resident in self._residents:
-                resident.hold()
-            self.proceed()
+            self._drain()
         elif step is Step.PROBE:
             self._work(step, None)
+
+    def _drain(self) -> None:
+        """A rebuild was asked for: it begins when nothing is on the device any more."""
+        self._draining = True
+        for resident in self._residents:
+            resident.hold()
+        self.proceed()
 
     def proceed(self) -> None:
         """Something on the device has ended: if a rebuild waits for that, it may go on."""
@@ -195,7 +199,7 @@ class Recovery:
             lane.ask()
         for point in list(self._core.points):
             point.ask()
-        if stalled and self.health.stalled() is Step.ABORT:
+        if stalled and self.health.stalled(draining=self._draining) is Step.ABORT:
             self._abort(stalled)
         if self._core.points or any(sight.busy for sight in sights.values()):
             self.watch()
@@ -228,6 +232,8 @@ class Recovery:
         logger.warning("%s: the streams were aborted and go on", self._core.name)
         for lane in lanes:
             lane.aborted(again(error))
+        if self._asked and self.health.ask() is Step.REBUILD:  # before the streams hung, or while they were aborted
+            self._drain()
 
     def _stalled(self, lane: Lane, *, lost: bool) -> AclError:
         driver = self._core.driver

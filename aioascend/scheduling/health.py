@@ -83,9 +83,9 @@ class Health:
         self.state = HealthState.REBUILDING
         return Step.REBUILD
 
-    def stalled(self) -> Step | None:
-        """A stream makes no progress."""
-        if self.state is not HealthState.HEALTHY:
+    def stalled(self, *, draining: bool = False) -> Step | None:
+        """A stream makes no progress; `draining` says that a rebuild was asked for and waits for what runs."""
+        if self.state is not HealthState.HEALTHY and not (draining and self.state is HealthState.REBUILDING):
             return None
         self.state = HealthState.SUSPECT
         return Step.ABORT

@@ -262,6 +262,36 @@ def test_ways_out_without_a_close(slow: str, way: str) -> None:
     assert "Exception ignored" not in done.err
 
 
+TOO_LATE = """
+import atexit
+
+def late(what, model=sys.argv[1]):
+    for door in (aioascend.Session(model).open_sync, lambda: asyncio.run(aioascend.Device().open())):
+        try:
+            door()
+        except aioascend.SessionClosed as error:
+            print(what, error, flush=True)
+
+class Late:
+    def __del__(self, late=late):
+        late("destructor")
+
+late_object = Late()
+atexit.register(late, "exit function")
+asyncio.new_event_loop().close()  # what asyncio imports is not there any more when destructors run
+with aioascend.Session(sys.argv[1]) as session:
+    began()
+"""
+
+
+def test_what_is_opened_when_the_devices_were_let_go_is_refused(slow: str) -> None:
+    with running(SETUP + TOO_LATE, slow) as program:
+        done = ended(program)
+    assert done.code == 0
+    assert "exit function the interpreter is exiting" in done.out
+    assert "destructor the interpreter is exiting" in done.out
+
+
 SERVER = """
 import contextlib, os, sys
 import numpy as np

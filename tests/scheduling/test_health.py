@@ -92,6 +92,15 @@ def test_the_outcome_of_what_is_not_under_way_any_more_changes_nothing() -> None
     assert health.state is HealthState.REBUILDING
 
 
+def test_a_rebuild_that_waits_for_what_hangs_has_it_aborted_first() -> None:
+    health = Health()
+    assert health.ask() is Step.REBUILD
+    assert health.stalled() is None  # it is under way
+    assert health.stalled(draining=True) is Step.ABORT
+    assert health.aborted(True, 0.0) is None
+    assert health.ask() is Step.REBUILD
+
+
 EVENTS = st.sampled_from(["task", "context", "device", "stalled", "aborted", "not aborted", "ask", "due", "answered",
                           "rebuilt", "failed", "work", "wait"])  # fmt: skip
 

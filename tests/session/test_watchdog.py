@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from typing import Any
 
@@ -157,3 +158,67 @@ async def test_a_slow_run_within_the_limit_is_left_alone_also_by_a_session_with_
 def test_a_limit_that_is_none_is_refused(value: Any) -> None:
     with pytest.raises(aioascend.InvalidInput, match="stall_timeout: wanted seconds above 0, or None"):
         aioascend.Session(kit.add(1), stall_timeout=value)
+
+
+@SERVER
+@pytest.mark.parametrize("asked_after", [0.0, 0.55], ids=["before it is noticed", "about when it is aborted"])
+async def test_a_rebuild_that_waits_for_a_run_that_hangs_waits_until_it_is_aborted(
+    emulator: Emulator, asked_after: float
+) -> None:
+    async with (
+        aioascend.Device("emulator:0") as device,
+        aioascend.Session(kit.add(1), stall_timeout=0.5) as session,
+    ):
+        emulator.faults.hang("execute")
+        calls = asyncio.gather(*(session.infer(ones(i)) for i in range(8)), return_exceptions=True)
+        await eventually(lambda: session.statistics().running > 0)
+        await asyncio.sleep(asked_after)
+        with anyio.fail_after(20):
+            await device.rebuild()
+            results = await calls
+        assert sum(isinstance(result, aioascend.ExecutionFailed) for result in results) == 1
+        assert sum(isinstance(result, aioascend.Outputs) for result in results) == 7
+        assert device.generation == 2
+        assert (await session.infer(ones(1)))[0].tolist() == [2] * 4
+
+
+@SERVER
+async def test_a_rebuild_asked_for_while_streams_are_being_aborted_follows(emulator: Emulator) -> None:
+    async with (
+        aioascend.Device("emulator:0") as device,
+        aioascend.Session(kit.add(1), stall_timeout=0.3) as session,
+    ):
+        abort, suspect = emulator.acl.rt.stream_abort, threading.Event()
+
+        def slow_abort(stream: int) -> int:
+            suspect.set()
+            time.sleep(0.1)
+            return int(abort(stream))
+
+        emulator.acl.rt.stream_abort = slow_abort
+        emulator.faults.hang("execute")
+        call = asyncio.ensure_future(session.infer(ones(0)))
+        await eventually(suspect.is_set)
+        with anyio.fail_after(20):
+            await device.rebuild()
+            with pytest.raises(aioascend.ExecutionFailed):
+                await call
+        assert device.generation == 2
+        assert (await session.infer(ones(1)))[0].tolist() == [2] * 4
+
+
+async def test_a_rebuild_that_waits_for_a_device_that_is_given_up_fails(emulator: Emulator) -> None:
+    async with (
+        aioascend.Device("emulator:0") as device,
+        aioascend.Session(kit.add(1), stall_timeout=0.5) as session,
+    ):
+        emulator.faults.hang("execute")
+        call = asyncio.ensure_future(session.infer(ones(0)))
+        await eventually(lambda: session.statistics().running > 0)
+        with anyio.fail_after(20):
+            with pytest.raises(aioascend.DeviceLost):
+                await device.rebuild()
+            with pytest.raises(aioascend.DeviceLost):
+                await call
+        await eventually(lambda: session.ready, seconds=20)
+        assert (await session.infer(ones(1)))[0].tolist() == [2] * 4
