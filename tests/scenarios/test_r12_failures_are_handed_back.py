@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 
 import anyio
@@ -89,7 +90,9 @@ async def test_what_a_consumer_raises_reaches_its_caller_once_and_nothing_else(
                 yield GOOD
                 raise error
 
-            with pytest.raises(type(error), match="the user's own"):
+            # before 3.11 asyncio passes a cancellation on as another one, without its text
+            kept = kind is not asyncio.CancelledError or sys.version_info >= (3, 11)
+            with pytest.raises(type(error), match="the user's own" if kept else None):
                 await collect(session.map(source()), [])
 
             async def in_a_request() -> None:
