@@ -121,10 +121,11 @@ class Point:
         self._signal.set(self._core.touch)
 
     def _synchronize(self) -> None:
+        driver = self._core.driver
         try:
-            self._core.driver.synchronize_stream(self._stream)
-        except AclError as failure:
-            self._error = failure
+            driver.synchronize_stream(self._stream)
+        except BaseException as failure:
+            self._error = driver.as_error(failure, "acl.rt.synchronize_stream")
         self._signal.set(lambda port: port.wake())
 
     async def wait(self, *, status: bool = True) -> None:

@@ -209,7 +209,7 @@ class Lane:
             try:
                 while not (self._retired or self._hung) and not self._driver.synchronize_stream(stream, _SYNC_MS):
                     pass
-            except Exception as error:
+            except BaseException as error:
                 failures.append(self._driver.as_error(error, "acl.rt.synchronize_stream"))
         self._core.post(self._synchronized, (place, generation, failures))
 

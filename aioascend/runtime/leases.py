@@ -127,7 +127,7 @@ class LeasePool:
             driver = self._core.driver
             buffer = self._core.memory.retrying(InputBuffer, driver, self._layout, self._specs)
             buffer.generation = self._core.generation
-        except Exception as failure:
+        except BaseException as failure:
             # A name of its own: that of an except clause is gone when the post runs.
             error = failure if isinstance(failure, AioascendError) else AioascendError(f"pinned memory: {failure!r}")
 

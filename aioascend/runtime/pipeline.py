@@ -260,8 +260,10 @@ class Pipeline(Tenant):
                 self._lanes[index].launch(request)
 
         def relieve() -> None:
-            self._core.memory.relieve()
-            self._core.post(relieved, None)
+            try:
+                self._core.memory.relieve()
+            finally:
+                self._core.post(relieved, None)
 
         self._core.control(relieve)
 

@@ -147,6 +147,9 @@ class Recovery:
         return fresh
 
     def _ask(self, done: Future[None]) -> None:
+        if self._stopped:
+            done.set_exception(SessionClosed(f"{self._core.name} is closed"))
+            return
         self._asked.append(done)
         step = self.health.ask()
         if step is Step.REBUILD:
@@ -376,7 +379,7 @@ class Recovery:
     def _rebuild(self, step: Step, cause: AclError | None) -> None:
         core = self._core
         broken: dict[Resident, AioascendError] = {}
-        failure: Exception | None = None
+        failure: BaseException | None = None
         if self._stopped:
             return  # it was closed meanwhile
         try:
@@ -396,7 +399,7 @@ class Recovery:
                     if severity(error) is not Severity.TASK:
                         raise
                     broken[resident] = error
-        except Exception as error:
+        except BaseException as error:
             failure = error
             self._take_down(None)
 
@@ -418,7 +421,7 @@ class Recovery:
     # -- going on ---------------------------------------------------------------------------------------------------
 
     def _finished(
-        self, cause: AclError | None, failure: Exception | None, broken: dict[Resident, AioascendError]
+        self, cause: AclError | None, failure: BaseException | None, broken: dict[Resident, AioascendError]
     ) -> None:
         if failure is not None:
             error = self._core.driver.as_error(failure, "the rebuild")
@@ -433,7 +436,7 @@ class Recovery:
             for resident in self._residents:
                 resident.refuse(error)
             self._wait_for_probe()
-            self._tell(failure)
+            self._tell(failure if isinstance(failure, AioascendError) else error)
             return
         self.health.rebuilt()
         logger.info("%s serves again, with its context number %d", self._core.name, self._core.generation)
@@ -490,8 +493,9 @@ class Recovery:
                 try:
                     resident.restore()
                     outcomes[resident] = None
-                except AioascendError as error:
-                    outcomes[resident] = error
+                except BaseException as error:
+                    ours = error if isinstance(error, AioascendError) else None
+                    outcomes[resident] = ours or self._core.driver.as_error(error, "a restore")
             self._core.post(self._restored, outcomes)
 
         self._core.control(restore)
