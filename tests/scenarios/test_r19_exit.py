@@ -34,8 +34,7 @@ SLOW = """
 async def main():
     async with aioascend.Session(sys.argv[1]) as session:
         task = asyncio.create_task(session.infer(EYE))
-        await asyncio.sleep(0.3)
-        began()
+        asyncio.get_running_loop().call_later(0.3, began)
         await task
 """
 
@@ -99,8 +98,7 @@ async def main():
     await session.open()
     task = asyncio.create_task(session.infer(EYE))
     try:
-        await asyncio.sleep(0.3)
-        began()
+        asyncio.get_running_loop().call_later(0.3, began)
         await task
     finally:
         await session.aclose(drain=False)
