@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 import time
@@ -19,15 +20,31 @@ from .wait_graph import HostWait
 from .waiting import look_ahead, stay
 
 
-def _runs(thread: int) -> bool:
+def _runs(thread: int, process: Process) -> bool:
     """Whether a thread with this pthread id can come to ask for reports."""
     for _ in range(20):
         # neither has all: threads of _thread are no `Thread`, those of C code are at times in no Python function
-        if thread in sys._current_frames() or any(one.ident == thread for one in threading.enumerate()):
+        if any(one.ident == thread for one in threading.enumerate()) or _has_a_frame(thread, process):
             return True
         # _thread.start_new_thread returns before the new thread can be seen
         time.sleep(0.001)
     return False
+
+
+def _has_a_frame(thread: int, process: Process) -> bool:
+    """Whether a thread with this pthread id is in a Python function.
+
+    CPython keeps its lock of all threads while it makes their frames. A garbage collection in the middle of that which
+    destroys a `threading.local`, for which it takes the lock again, would never end (CPython issue 106883).
+    """
+    with process.lock:
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            return thread in sys._current_frames()
+        finally:
+            if collects:
+                gc.enable()
 
 
 def _owner(thread: int) -> threading.Thread | None:
@@ -52,7 +69,7 @@ class ReportCalls:
         device = target.context.device
         if thread == 0:
             raise Failure(codes.INVALID_PARAM, "the thread id is 0")
-        if not _runs(thread):
+        if not _runs(thread, process):
             text = f"there is no thread with the pthread id {thread}, so that callbacks can never run"
             if any(one.native_id == thread for one in threading.enumerate()):
                 text += ": that is a native id, threading.get_ident() gives the other one"

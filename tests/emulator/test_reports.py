@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import _thread
 import logging
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +19,7 @@ from aioascend.emulator import Config, Emulator
 from .kit import Driver, ReportThread
 
 ME = threading.get_ident
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -364,3 +368,45 @@ def test_a_thread_without_a_thread_object_may_be_subscribed(strict: Driver) -> N
     strict.ok(strict.rt.unsubscribe_report(thread, stream))
     go_on.set()
     assert rules(strict) == []
+
+
+# A collection at each place of the call in turn, with something to collect that CPython has to find among all threads.
+COLLECTING = """
+import _thread, gc, os, threading, time
+from aioascend.emulator import Emulator
+acl = Emulator().acl
+acl.init()
+acl.rt.create_context(0)
+stream, _ = acl.rt.create_stream()
+class Litter:
+    pass
+def wait(begun):
+    begun.release()
+    time.sleep(60)
+for place in range(40):
+    begun = [_thread.allocate_lock() for _ in range(8)]
+    for lock in begun:
+        lock.acquire()
+    threads = [_thread.start_new_thread(wait, (lock,)) for lock in begun]  # whose frames nobody has asked for yet
+    for lock in begun:
+        lock.acquire()
+    gc.collect()
+    gc.disable()
+    litter = Litter()
+    litter.itself, litter.local = litter, threading.local()
+    del litter
+    gc.set_threshold(gc.get_count()[0] + place)
+    gc.enable()
+    assert acl.rt.subscribe_report(threads[-1], stream) == 0
+    gc.disable()
+    assert acl.rt.unsubscribe_report(threads[-1], stream) == 0
+print("through", flush=True)
+os._exit(0)
+"""
+
+
+def test_a_garbage_collection_in_the_middle_of_a_subscription_ends() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", COLLECTING], capture_output=True, text=True, timeout=60, check=False, cwd=ROOT
+    )
+    assert ended.stdout == "through\n", ended.stderr
