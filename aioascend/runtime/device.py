@@ -200,8 +200,12 @@ class _Handles:
     def release(self, core: DeviceCore) -> None:
         """Release everything, the latest first; not for the control thread."""
         while self._handles:
-            handle, _ = self._handles.popitem()
-            core.control(core.quietly, handle.release_blocking).result()
+            core.control(self._release_latest, core).result()
+
+    def _release_latest(self, core: DeviceCore) -> None:
+        # Chosen on the control thread: a rebuild that comes first must find every handle that is not released.
+        if self._handles:
+            core.quietly(next(reversed(self._handles)).release_blocking)
 
     # What the recovery asks of a resident. Its owner decides what runs on its streams: nothing is waited for or kept.
 

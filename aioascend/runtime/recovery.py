@@ -64,6 +64,7 @@ class Recovery:
         self._watchdog: Watchdog[Lane] = Watchdog()
         self._watching = False
         self._attempts = 0  # at aborting streams
+        self._letting_go = False  # the device is lost, and copies to or from its pinned memory are under way
         self._interrupted: list[tuple[Request, AclError]] = []  # on their way to their session, perhaps
 
     # -- from any thread --------------------------------------------------------------------------------------------
@@ -319,12 +320,16 @@ class Recovery:
         for resident in self._residents:
             resident.refuse(error)
         self._tell(error)
+        self._letting_go = True
 
         def copied(_: None) -> None:
             for resident in self._residents:
                 resident.recall([])
                 resident.refuse(error)
             core.control(self._take_down, error)
+            self._letting_go = False
+            if self.health.state is HealthState.PROBING:  # somebody could not wait
+                self._work(Step.PROBE, error)
 
         self._after_copies(copied)
         self._wait_for_probe()
@@ -351,7 +356,8 @@ class Recovery:
     # -- the control thread -----------------------------------------------------------------------------------------
 
     def _work(self, step: Step, cause: AclError | None) -> None:
-        self._core.control(self._rebuild, step, cause)
+        if not self._letting_go:  # else it follows, when nobody has anything in the context any more
+            self._core.control(self._rebuild, step, cause)
 
     def _present(self) -> list[Resident]:
         """Those who have something in the context now; control thread, on which nobody can come meanwhile."""

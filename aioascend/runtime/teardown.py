@@ -68,9 +68,9 @@ class Teardown:
 
     def wait_until(self, arrived: Callable[[], bool]) -> None:
         """Give callbacks that are still on their way a moment; a healthy close has had them all."""
-        if self._end is None or arrived():
+        if arrived():
             return
-        if self._callbacks_end is None:
+        if self._callbacks_end is None or self._end is None:
             self._callbacks_end = time.monotonic() + _CALLBACKS_S
         while not arrived() and time.monotonic() < self._callbacks_end:
             time.sleep(0.001)

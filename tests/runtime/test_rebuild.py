@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 from pathlib import Path
 
 import anyio
@@ -66,6 +67,36 @@ async def test_what_is_opened_right_after_a_rebuild_that_failed_is_told_why(emul
         for result in await asyncio.gather(rebuilding, *opening, return_exceptions=True):
             assert isinstance(result, aioascend.AclError)
             assert result.code == 507899
+
+
+async def test_a_rebuild_finds_every_handle_of_a_device_object_that_is_being_closed() -> None:
+    async with aioascend.Device("emulator:0") as device:
+        for _ in range(10):
+            other = aioascend.Device("emulator:0")
+            await other.open()
+            for _ in range(10):
+                await other.malloc(1000)
+                await other.create_event()
+                await other.create_stream()
+            await asyncio.gather(other.aclose(), device.rebuild())
+
+
+@pytest.mark.logs_errors
+async def test_a_rebuild_asked_for_at_once_when_a_device_is_lost_waits_for_the_copies(emulator: Emulator) -> None:
+    async with aioascend.Device("emulator:0") as device, aioascend.Session(kit.add(1)) as session:
+        copied = threading.Event()
+        device._open_core().copy(copied.wait, 10.0)  # a large copy to or from pinned memory
+        emulator.faults.lose_device(0, at_task=1)
+        with pytest.raises(aioascend.DeviceLost):
+            await session.infer(ones(1))
+        rebuilding = asyncio.ensure_future(device.rebuild())
+        await asyncio.sleep(0.1)
+        assert not session.ready
+        copied.set()
+        with anyio.fail_after(10):
+            await rebuilding
+        assert (await session.infer(ones(1)))[0].tolist() == [2] * 4
+        assert session.ready
 
 
 async def test_large_inputs_that_were_copied_already_are_not_copied_from_the_caller_again() -> None:
