@@ -148,7 +148,7 @@ class Device(Uncopyable):
             core.recovery.check()
             handle = core.memory.retrying(make, core)
             if self._closed is not None:
-                handle.release_blocking()
+                core.quietly(handle.release_blocking)
                 raise SessionClosed(f"{self!r} was closed meanwhile")
             self._handles.add(handle)
             return handle
@@ -235,7 +235,8 @@ class _Handles:
 
     def dismantle(self) -> None:
         """Give back everything but pinned memory, which arrays may lie over."""
-        for handle in reversed(list(self._handles)):
+        # Streams first, stable: one that hangs may be destroyed by force, which ends what it does to the memory.
+        for handle in sorted(reversed(self._handles), key=lambda one: not isinstance(one, Stream)):
             self._core.quietly(handle.go_stale)
 
     def restore(self) -> None:

@@ -17,6 +17,8 @@ __all__ = ["Handle", "Point"]
 
 T = TypeVar("T")
 
+_SYNC_MS = 500  # how long the control thread waits for a stream without looking up
+
 
 class Handle(Uncopyable, ABC):
     """A thing on a device that belongs to one context of it; using it after its release raises `StaleLease`."""
@@ -47,6 +49,10 @@ class Handle(Uncopyable, ABC):
             except AclError as error:
                 self._core.recovery.report(error)
                 raise
+            except AioascendError:
+                raise
+            except Exception as failure:
+                raise self._core.driver.as_error(failure, f"a call for this {self._what}") from failure
 
         self.check()
         return await wait_for(self._core.call(checked))
@@ -95,10 +101,15 @@ class Point:
         self._signal.set(self._core.touch)
 
     def ask(self) -> None:
-        """Nothing has come for a while: a dead context may have dropped the callback; device thread."""
+        """Ask the stream for the status of what ran; device thread.
+
+        Also where nothing has come for a while: a dead context may have dropped the callback.
+        """
+        driver = self._core.driver
         try:
-            self._core.driver.stream_query(self._stream)
-        except AclError as error:
+            driver.stream_query(self._stream)
+        except Exception as failure:
+            error = driver.as_error(failure, "acl.rt.stream_query")
             self._error = self._error or error
             self._core.recovery.report(error)
 
@@ -113,19 +124,17 @@ class Point:
             self._error = error
             self._core.control(self._synchronize)
             return
-        try:
-            self._core.driver.stream_query(self._stream)
-        except AclError as failure:
-            self._error = self._error or failure
-            self._core.recovery.report(failure)
+        self.ask()
         self._signal.set(self._core.touch)
 
     def _synchronize(self) -> None:
         driver = self._core.driver
         try:
-            driver.synchronize_stream(self._stream)
+            while not driver.synchronize_stream(self._stream, _SYNC_MS) and self._core.valid:
+                pass
         except BaseException as failure:
-            self._error = driver.as_error(failure, "acl.rt.synchronize_stream")
+            self._error = error = driver.as_error(failure, "acl.rt.synchronize_stream")
+            self._core.recovery.report(error)
         self._signal.set(lambda port: port.wake())
 
     async def wait(self, *, status: bool = True) -> None:

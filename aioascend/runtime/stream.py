@@ -45,9 +45,15 @@ class _Buffer(Handle):
         self._streams.add(stream)
 
     def _release(self) -> None:
-        for stream in self._streams:
-            stream.drain_blocking()
-        self._block.free()
+        if self._drained():
+            self._block.free()
+
+    def _drained(self) -> bool:
+        """Wait for the streams that were given it; False where one hangs: then it stays the device's for ever."""
+        drained = [stream.drain_blocking() for stream in self._streams]  # all of them, whatever became of the first
+        if not all(drained):
+            self._core.teardown.note(f"a {self._what} of {self._core.name}, which a stream that hangs may touch, stays")
+        return all(drained)
 
 
 class DeviceBuffer(_Buffer):
@@ -85,9 +91,9 @@ class PinnedBuffer(_Buffer):
         return array
 
     def _release(self) -> None:
-        for stream in self._streams:
-            stream.drain_blocking()
         self._array = None
+        if not self._drained():
+            return
         owner = self._seen()
         if owner is None:
             self._block.free()
@@ -171,6 +177,7 @@ class Stream(Handle):
 
     def __init__(self, core: DeviceCore) -> None:
         super().__init__(core)
+        self._stuck = False  # it hung, and was left behind
         self._stream = core.driver.create_stream()
         try:
             core.attach(self._stream)
@@ -232,10 +239,12 @@ class Stream(Handle):
         point.arm()
         return point
 
-    def drain_blocking(self) -> None:
-        """Block until the stream is empty, whatever its tasks failed with; control thread."""
+    def drain_blocking(self) -> bool:
+        """Block until the stream is empty, whatever its tasks failed with; control thread. False if it hangs."""
         if not self._released and not self._gone:
             self._core.teardown.finish_stream(self._stream)
+            return self._stream not in self._core.teardown.stuck
+        return not self._stuck
 
     def _release(self) -> None:
         core = self._core
@@ -244,6 +253,7 @@ class Stream(Handle):
         core.teardown.finish_stream(self._stream)
         core.quietly(core.detach, self._stream)
         core.teardown.destroy_stream(self._stream)
+        self._stuck = self._stream in core.teardown.stuck
 
     def _pass_last_point(self) -> None:
         # Callbacks that are still on their way would arrive at a thread without a subscription (pyACL reference §22).

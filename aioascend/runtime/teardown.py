@@ -36,10 +36,14 @@ class Teardown:
         """Run one step; what it fails with is noted, so that the steps after it still happen."""
         try:
             function(*args)
-        except AioascendError as error:
-            self._note(str(error))
+        except BaseException as error:
+            self._failed(error, getattr(function, "__name__", "a step"))
 
-    def _note(self, text: str) -> None:
+    def _failed(self, error: BaseException, call: str) -> None:
+        self.note(str(error if isinstance(error, AioascendError) else self._driver.as_error(error, call)))
+
+    def note(self, text: str) -> None:
+        """Something was not given back, or a step failed."""
         if self._end is None:
             logger.warning("while closing: %s", text)
         else:
@@ -54,17 +58,17 @@ class Teardown:
         try:
             if driver.synchronize_stream(stream, self._left_ms()):
                 return
-        except AioascendError as error:  # a status it reports for its tasks, or a device that does not answer
-            self._note(str(error))
+        except BaseException as error:  # a status it reports for its tasks, or a device that does not answer
+            self._failed(error, "acl.rt.synchronize_stream")
             return
         try:
             if driver.abort_stream(stream) and driver.synchronize_stream(stream, _AFTER_ABORT_MS):
                 return
-        except AioascendError as error:
-            self._note(str(error))
+        except BaseException as error:
+            self._failed(error, "acl.rt.stream_abort")
             return
         self.stuck.add(stream)
-        self._note(f"a stream of {driver.device} still has work and cannot be aborted")
+        self.note(f"a stream of {driver.device} still has work and cannot be aborted")
 
     def wait_until(self, arrived: Callable[[], bool]) -> None:
         """Give callbacks that are still on their way a moment; a healthy close has had them all."""
@@ -84,9 +88,9 @@ class Teardown:
             if self._driver.destroy_stream_by_force(stream):
                 self.stuck.discard(stream)
             else:
-                self._note(f"a stream of {self._driver.device} that hangs was left behind, with what it uses")
-        except AioascendError as error:
-            self._note(str(error))
+                self.note(f"a stream of {self._driver.device} that hangs was left behind, with what it uses")
+        except BaseException as error:
+            self._failed(error, "acl.rt.destroy_stream_force")
             self.stuck.discard(stream)
 
     def _left_ms(self) -> int:

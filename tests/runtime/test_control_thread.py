@@ -77,7 +77,7 @@ async def test_waiting_for_a_point_whose_completion_failed(
     monkeypatch.setenv("AIOASCEND_COMPLETION", "event")
     async with aioascend.Device("emulator:0") as device:
         stream = await device.create_stream()
-        raising = Raising(emulator, "rt.synchronize_stream", kind)
+        raising = Raising(emulator, "rt.synchronize_stream_with_timeout", kind)
         emulator.faults.fail("acl.rt.synchronize_event_with_timeout", 507000)
         raising.times = 1
         with anyio.fail_after(20), pytest.raises(aioascend.AclError, match=f"{kind.__name__}: out of synchronize"):

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import threading
+from typing import Any
 
 import anyio
+import numpy as np
 import pytest
 
 import aioascend
 from aioascend.emulator import Emulator
-from tests.session.test_under_faults import Books
+from aioascend.runtime import process
+from aioascend.testing import emulated
+from tests.session.test_under_faults import CODE, MAKERS, Books
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("emulator")
 
@@ -97,3 +104,181 @@ async def test_a_point_that_cannot_be_armed_fails_its_caller_and_the_next_is_rea
                 await wait()
             with anyio.fail_after(10):
                 await wait()
+
+
+@pytest.mark.parametrize("function", ["rt.set_device", "rt.get_run_mode", "rt.create_context", "rt.set_context"])
+async def test_a_device_whose_open_fails_gives_everything_back(books: Books, function: str) -> None:
+    for k in range(1, 10):
+        books.fail, books.calls = (function, k), 0
+        device = aioascend.Device("emulator:0")
+        (outcome,) = await asyncio.gather(device.open(), return_exceptions=True)
+        assert (outcome is not None) == (books.calls >= k)
+        if outcome is not None:
+            assert isinstance(outcome, aioascend.AclError)
+            assert outcome.code == CODE
+            with pytest.raises(aioascend.SessionClosed, match="is not open"):
+                await device.create_stream()
+        await device.aclose()
+        books.assert_balanced()
+        assert process.open_devices() == ()
+        if outcome is None:
+            break
+    else:
+        raise AssertionError("more calls than expected: the loop has not tried them all")
+
+
+@pytest.mark.parametrize("release_fails", [False, True])
+async def test_what_is_made_while_its_device_closes_is_given_back(
+    emulator: Emulator, books: Books, release_fails: bool
+) -> None:
+    async with aioascend.Device("emulator:0"):  # keeps it open
+        device = aioascend.Device("emulator:0")
+        await device.open()
+        (core,) = process.open_devices()
+        go = threading.Event()
+        core.control(go.wait, 10)
+        making = asyncio.ensure_future(device.create_event())
+        await asyncio.sleep(0)
+        closing = asyncio.ensure_future(device.aclose())
+        await asyncio.sleep(0)
+        if release_fails:
+            destroy = emulator.acl.rt.destroy_event
+            emulator.acl.rt.destroy_event = lambda event: destroy(event) or 507000
+        go.set()
+        with pytest.raises(aioascend.SessionClosed, match="was closed meanwhile"):
+            await making
+        await closing
+    books.assert_balanced()
+
+
+async def test_two_releases_at_once_are_one(books: Books) -> None:
+    async with aioascend.Device("emulator:0") as device:
+        for handle in (await device.create_stream(), await device.create_event(), await device.malloc(64)):
+            await asyncio.gather(*(handle.release() for _ in range(3)))
+    books.assert_balanced()
+
+
+async def test_a_completion_that_fails_is_told_when_the_stream_has_got_there(
+    emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it says of the point is nothing: the bytes are there all the same when the wait ends."""
+    monkeypatch.setenv("AIOASCEND_COMPLETION", "event")
+    async with aioascend.Device("emulator:0") as device:
+        stream = await device.create_stream()
+        source, target = await device.malloc_host(32 << 20), await device.malloc_host(32 << 20)
+        memory = await device.malloc(32 << 20)
+        for value in (1, 2):
+            source.array[:] = value
+            emulator.faults.fail("acl.rt.synchronize_event_with_timeout", 507000)
+            await stream.copy(memory, source)
+            await stream.copy(target, memory)
+            if value == 1:
+                await stream.callback()  # says nothing about failures
+            else:
+                with pytest.raises(aioascend.AclError, match="507000"):
+                    await stream.synchronize()
+            assert (target.array == value).all()
+        await stream.synchronize()
+
+
+@pytest.mark.logs_errors
+@pytest.mark.parametrize("way", ["callback", "event"])
+async def test_a_completion_that_tells_of_a_lost_device_ends_the_wait_and_the_device_comes_back(
+    emulator: Emulator, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIOASCEND_COMPLETION", way)
+    function = {"callback": "process_report", "event": "synchronize_event_with_timeout"}[way]
+    async with aioascend.Device("emulator:0") as device:
+        stream = await device.create_stream()
+        emulator.faults.hang("copy")
+        host, memory = await device.malloc_host(64), await device.malloc(64)
+        await stream.copy(memory, host)
+        waiting = asyncio.ensure_future(stream.synchronize())
+        await asyncio.sleep(0.05)
+        emulator.faults.fail(f"acl.rt.{function}", 507899)
+        with anyio.fail_after(10), pytest.raises(aioascend.DeviceLost, match="507899"):
+            await waiting
+        await eventually(lambda: device.generation == 2, seconds=20)
+        with anyio.fail_after(20):
+            while True:  # until the probe has succeeded
+                try:
+                    stream = await device.create_stream()
+                    break
+                except aioascend.DeviceLost:
+                    await asyncio.sleep(0.01)
+        await stream.synchronize()
+
+
+@pytest.mark.logs_errors
+@pytest.mark.parametrize("first", ["stream", "memory"])
+@pytest.mark.parametrize("by_force", [True, False])
+async def test_memory_that_a_hung_stream_may_still_touch_is_not_freed_under_it(by_force: bool, first: str) -> None:
+    """Strict mode tells if it is. Where such a stream can be destroyed by force, the memory is given back."""
+    with emulated(check=False) as emulator:
+        books = Books(emulator)
+        if not by_force:
+            del emulator.acl.rt.destroy_stream_force
+        async with aioascend.Device("emulator:0") as device:
+            early = await device.create_stream()
+            host, memory = await device.malloc_host(64), await device.malloc(64)
+            stream = early if first == "stream" else await device.create_stream()
+            emulator.faults.hang("copy")
+            await stream.copy(memory, host)
+            waiting = asyncio.ensure_future(stream.synchronize())
+            await asyncio.sleep(0.05)
+            emulator.faults.fail("acl.rt.process_report", 507899)
+            with anyio.fail_after(10), pytest.raises(aioascend.DeviceLost):
+                await waiting
+            await eventually(lambda: device.generation == 2, seconds=20)
+            for handle in (host, memory, stream, early):
+                await handle.release()
+        kept = {maker for maker, destroyer in MAKERS.items() if books.made[maker] != books.destroyed[destroyer]}
+        assert not emulator.report().violations
+        # What hangs keeps its subscription; by force it is destroyed by another call than the one that is counted.
+        hung = {"rt.create_stream", "rt.subscribe_report"}
+        assert kept == (
+            hung if by_force else {*hung, "rt.malloc", "rt.malloc_host", "rt.create_context", "rt.set_device"}
+        )
+
+
+async def test_a_look_at_a_stream_that_takes_its_time_keeps_what_it_sees(emulator: Emulator) -> None:
+    """The status that a query takes is nobody else's to find any more."""
+    async with aioascend.Device("emulator:0") as device:
+        stream = await device.create_stream()
+        emulator.faults.delay_callback(0.6)
+        emulator.faults.fail("acl.rt.stream_query", 507000)
+        with anyio.fail_after(10), pytest.raises(aioascend.AclError, match="507000"):
+            await stream.synchronize()
+        await stream.synchronize()
+
+
+@pytest.mark.parametrize("function", ["stream_query", "launch_callback", "memcpy_async", "record_event"])
+async def test_what_is_no_error_of_ours_becomes_one_and_nobody_hangs(
+    emulator: Emulator, function: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIOASCEND_COMPLETION", "callback")
+    monkeypatch.setenv("AIOASCEND_DRIVER", "pyacl")  # C functions raise nothing
+    call = getattr(emulator.acl.rt, function)
+    raising = 0
+
+    def call_or_raise(*args: Any) -> Any:
+        nonlocal raising
+        raising -= 1
+        if raising == 0:
+            raise SystemError("returned a result with an exception set")
+        return call(*args)
+
+    async with aioascend.Device("emulator:0") as device:
+        stream, event = await device.create_stream(), await device.create_event()
+        host, memory = await device.malloc_host(64, np.uint8), await device.malloc(64)
+        setattr(emulator.acl.rt, function, call_or_raise)
+        raising = 1
+        with anyio.fail_after(10):
+            with pytest.raises(aioascend.AclError, match="SystemError: returned a result"):
+                await stream.copy(memory, host)
+                await stream.record(event)
+                await event
+            await stream.copy(memory, host)
+            await stream.record(event)
+            await event
+            await stream.synchronize()

@@ -33,11 +33,15 @@ class Streams:
             answer = self.answers.get(name, True)
             if isinstance(answer, list):
                 answer = answer.pop(0)
-            if isinstance(answer, Exception):
+            if isinstance(answer, BaseException):
                 raise answer
             return answer
 
+        call.__name__ = name
         return call
+
+    def as_error(self, error: BaseException, call: str) -> AclError:
+        return ExecutionFailed(500000, "FAILURE", "failed", call, self.device, f"{type(error).__name__}: {error}")
 
     @property
     def names(self) -> list[str]:
@@ -62,9 +66,12 @@ def test_a_step_that_fails_in_a_healthy_close_is_logged_and_the_next_happen(capl
     assert not teardown.notes
 
 
-def test_what_is_no_error_of_ours_is_not_swallowed() -> None:
-    with pytest.raises(ZeroDivisionError):
-        Teardown(Streams(), 5.0).step(lambda: 1 / 0)  # type: ignore[arg-type]
+@pytest.mark.parametrize("kind", [SystemError, SystemExit])
+@pytest.mark.parametrize("call", ["synchronize_stream", "abort_stream", "destroy_stream_by_force", "destroy_stream"])
+def test_a_step_that_raises_what_is_no_error_of_ours_is_a_note_too(call: str, kind: type[BaseException]) -> None:
+    answers: dict[str, Any] = {"abort_stream": False, "synchronize_stream": call == "destroy_stream"}
+    teardown = torn_down(Streams(**{**answers, call: kind("returned a result")}))
+    assert f"{kind.__name__}: returned a result" in teardown.notes[-1]
 
 
 def test_a_stream_that_is_done_in_time_is_destroyed_without_a_note() -> None:

@@ -1,0 +1,370 @@
+"""A context that dies while something else is under way: copies, cancels, rebuilds, runs that are made again alone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import anyio
+import numpy as np
+import pytest
+
+import aioascend
+from aioascend.emulator import Emulator, Profile
+from aioascend.runtime import pipeline as pipeline_module
+from aioascend.runtime.core import DeviceCore
+from aioascend.runtime.pipeline import Pipeline
+from tests import kit
+from tests.waiting import eventually
+
+pytestmark = [pytest.mark.usefixtures("emulator"), pytest.mark.logs_errors]
+
+SLOW = pytest.mark.emulated(fatal_faults=True, profile=Profile(compute_default=0.15))
+LARGE = 1 << 19  # elements: copied by a worker
+
+
+def ones(value: float, size: int = 4) -> np.ndarray:
+    return np.full(size, value, np.float32)
+
+
+def inside(session: aioascend.Session) -> Pipeline:
+    pipeline = session._pipeline
+    assert pipeline is not None
+    return pipeline
+
+
+def core_of(session: aioascend.Session) -> DeviceCore:
+    return inside(session)._core
+
+
+def kill_context(session: aioascend.Session, code: int = 507015) -> None:
+    """Have the context seen dead, now."""
+    core = core_of(session)
+    core.recovery.report(core.driver.error(code, "acl.rt.test"))
+
+
+def suspect_all(pipeline: Pipeline) -> None:
+    """Any of the runs on the device may be the one that kills it."""
+
+    def suspect() -> None:
+        for lane in pipeline.lanes:
+            for place in lane.running_places():
+                place.suspect = True
+
+    pipeline._core.call(suspect).result(10)
+
+
+def idle(session: aioascend.Session) -> bool:
+    now = session.statistics()
+    return (now.waiting, now.staging, now.running, now.draining, now.leased) == (0,) * 5
+
+
+class Gate:
+    """Stops copies of inputs half-way while it is shut; what passes may be told to fail."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.shut = False
+        self.reached = threading.Event()
+        self.go = threading.Event()
+        self.error: Exception | None = None
+        copy = pipeline_module.copy_array
+
+        def gated(dst: Any, src: Any, stop: Any = None) -> bool:
+            if self.shut:
+                self.shut = False
+                self.reached.set()
+                self.go.wait(10)
+                if self.error is not None:
+                    raise self.error
+            return copy(dst, src, stop)
+
+        monkeypatch.setattr(pipeline_module, "copy_array", gated)
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
+    return Gate(monkeypatch)
+
+
+@SLOW
+async def test_a_cancelled_run_on_a_context_that_dies_is_over(emulator: Emulator) -> None:
+    async with aioascend.Session(kit.add(1)) as session:
+        running = asyncio.ensure_future(session.infer(ones(1)))
+        await eventually(lambda: session.statistics().running == 1)
+        running.cancel()
+        emulator.faults.fail_task("copy", 507015)
+        (failed,) = await asyncio.gather(session.infer(ones(2)), return_exceptions=True)
+        assert isinstance(failed, aioascend.ExecutionFailed)
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert (await session.infer(ones(1)))[0][0] == 2
+        assert session.statistics().cancelled == 1
+        assert idle(session)
+
+
+@SLOW
+async def test_who_is_cancelled_before_it_is_run_again_alone_is_not_run(emulator: Emulator) -> None:
+    async with aioascend.Session(kit.add(1), depth=3) as session:
+        await session.infer(ones(0))
+        tasks = [asyncio.ensure_future(session.infer(ones(i))) for i in range(3)]
+        await eventually(lambda: session.statistics().running == 3)
+        pipeline = inside(session)
+        suspect_all(pipeline)
+        kill_context(session)
+        await eventually(lambda: pipeline._alone is not None)
+        alone = pipeline._alone
+        assert alone is not None
+        tasks[2].cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await tasks[2]
+        assert [result[0][0] for result in await asyncio.gather(*tasks[:2])] == [1, 2]
+        assert (await session.infer(ones(1)))[0][0] == 2
+        statistics = session.statistics()
+        assert (statistics.cancelled, statistics.failed, statistics.completed) == (1, 0, 4)
+        assert idle(session)
+
+
+@SLOW
+@pytest.mark.parametrize("dies_again", [False, True])
+@pytest.mark.parametrize("fails", [False, True])
+async def test_the_copy_for_a_run_alone_may_fail_and_be_overtaken_by_the_next_death(
+    gate: Gate, fails: bool, dies_again: bool
+) -> None:
+    x = ones(1, LARGE)
+    async with aioascend.Session(kit.add(1, LARGE), depth=2) as session:
+        tasks = [asyncio.ensure_future(session.infer(i * x)) for i in (1, 2)]
+        await eventually(lambda: session.statistics().running == 2)
+        core, pipeline = core_of(session), inside(session)
+        gate.shut = True
+        gate.error = MemoryError("no room") if fails else None
+        suspect_all(pipeline)
+        kill_context(session)
+        assert await asyncio.to_thread(gate.reached.wait, 10)  # it is being copied in, to be run alone
+        if dies_again:
+            kill_context(session)
+            core.call(lambda: None).result(10)
+        gate.go.set()
+        with anyio.fail_after(20):
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+        failed = [result for result in results if isinstance(result, BaseException)]
+        assert [str(error) for error in failed] == ["copying the inputs failed: MemoryError: no room"] * fails
+        for i, result in enumerate(results, 1):
+            if not isinstance(result, BaseException):
+                assert result[0][0] == i + 1
+        assert (await session.infer(x))[0][0] == 2
+        assert session.statistics().devices[0].rebuilds == 1 + dies_again
+        assert idle(session)
+
+
+@SLOW
+async def test_a_device_that_is_lost_while_inputs_are_copied_fails_them_when_the_copy_has_stopped(gate: Gate) -> None:
+    x = ones(1, LARGE)
+    async with aioascend.Session(kit.add(1, LARGE)) as session:
+        gate.shut = True
+        copying = asyncio.ensure_future(session.infer(x))
+        assert await asyncio.to_thread(gate.reached.wait, 10)
+        kill_context(session, 507010)
+        core_of(session).call(lambda: None).result(10)
+        assert not copying.done()  # its array is still being read
+        gate.go.set()
+        with anyio.fail_after(10), pytest.raises(aioascend.DeviceLost):
+            await copying
+        await eventually(lambda: session.ready, seconds=20)
+        assert (await session.infer(x))[0][0] == 2
+        assert idle(session)
+
+
+@SLOW
+async def test_suspects_of_a_device_that_is_lost_meanwhile_are_failed(emulator: Emulator) -> None:
+    async with aioascend.Session(kit.add(1), depth=3) as session:
+        tasks = [asyncio.ensure_future(session.infer(ones(i))) for i in range(3)]
+        await eventually(lambda: session.statistics().running == 3)
+        pipeline = inside(session)
+        suspect_all(pipeline)
+        kill_context(session)
+        await eventually(lambda: pipeline._alone is not None)
+        kill_context(session, 507010)
+        with anyio.fail_after(10):
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(result) for result in results] == [aioascend.DeviceLost] * 3
+        await eventually(lambda: session.ready, seconds=20)
+        assert (await session.infer(ones(1)))[0][0] == 2
+        assert idle(session)
+
+
+@SLOW
+async def test_a_fault_while_a_rebuild_waits_for_the_device_begins_it_at_once() -> None:
+    async with aioascend.Device("emulator:0") as device, aioascend.Session(kit.add(1)) as session:
+        running = asyncio.ensure_future(session.infer(ones(1)))
+        await eventually(lambda: session.statistics().running == 1)
+        rebuilding = asyncio.ensure_future(device.rebuild())
+        await eventually(lambda: session.statistics().devices[0].state == "rebuilding")
+        kill_context(session)
+        with anyio.fail_after(10):
+            await rebuilding
+            assert (await running)[0][0] == 2  # it is run again: nothing says that it did it
+        last_error = session.statistics().devices[0].last_error
+        assert last_error is not None
+        assert "507015" in last_error
+        assert device.generation == 2
+
+
+@SLOW
+async def test_a_request_on_whose_runs_the_context_dies_again_and_again_is_given_up() -> None:
+    async with aioascend.Session(kit.add(1), depth=1) as session:
+        running = asyncio.ensure_future(session.infer(ones(1)))
+        for death in range(1, 5):
+            await eventually(lambda: session.statistics().running == 1)
+            kill_context(session)
+            await eventually(lambda death=death: session.statistics().devices[0].rebuilds == death)  # type: ignore[misc]
+        with anyio.fail_after(10), pytest.raises(aioascend.ExecutionFailed) as caught:
+            await running
+        assert any("died 4 times while this request was on the device" in note for note in caught.value.__notes__)
+        assert (await session.infer(ones(1)))[0][0] == 2
+
+
+@SLOW
+async def test_what_a_run_has_failed_with_already_is_told_though_the_context_dies_meanwhile() -> None:
+    async with aioascend.Session(kit.add(1), depth=2) as session:
+        tasks = [asyncio.ensure_future(session.infer(ones(i))) for i in range(2)]
+        await eventually(lambda: session.statistics().running == 2)
+        pipeline = inside(session)
+        pipeline.lanes[0].running_places()[1].error = pipeline._core.driver.error(500002, "acl.rt.memcpy_async")
+        kill_context(session)
+        with anyio.fail_after(10):
+            first, second = await asyncio.gather(*tasks, return_exceptions=True)
+        assert first[0][0] == 1  # type: ignore[index]
+        assert isinstance(second, aioascend.AclError)
+        assert second.code == 500002
+        assert idle(session)
+
+
+async def test_a_device_that_does_nothing_in_its_new_context_is_probed_on(emulator: Emulator) -> None:
+    wait = emulator.acl.rt.synchronize_stream_with_timeout
+    async with aioascend.Device("emulator:0") as device, aioascend.Session(kit.add(1)) as session:
+        emulator.acl.rt.synchronize_stream_with_timeout = lambda stream, timeout: 507046
+        with pytest.raises(aioascend.AclError, match="507046"):
+            await device.rebuild()
+        emulator.acl.rt.synchronize_stream_with_timeout = wait
+        await eventually(lambda: session.ready, seconds=20)
+        assert (await session.infer(ones(1)))[0][0] == 2
+
+
+async def test_a_device_that_is_lost_while_its_sessions_are_restored_is_probed_on(emulator: Emulator) -> None:
+    async with (
+        aioascend.Device("emulator:0") as device,
+        aioascend.Session(kit.add(1)) as session,
+        aioascend.Session(kit.add(2)) as other,
+    ):
+        emulator.faults.fail("acl.rt.malloc_host", 507899)
+        with pytest.raises(aioascend.DeviceLost, match="507899"):
+            await device.rebuild()
+        for one in (session, other):
+            with pytest.raises(aioascend.DeviceLost, match="507899"):
+                await one.infer(ones(1))
+        await eventually(lambda: session.ready and other.ready, seconds=20)
+        assert (await session.infer(ones(1)))[0][0] == 2
+        assert (await other.infer(ones(1)))[0][0] == 3
+
+
+# -- a session that cannot be restored, on a device that is well ----------------------------------------------------------
+
+
+class Swapped:
+    """A model file that changes and comes back as it was."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.content = kit.add(1)
+        path.write_bytes(self.content)
+        self.stamp = path.stat()
+
+    def become(self, content: bytes, *, unnoticed: bool = False) -> None:
+        self.path.write_bytes(content)
+        if unnoticed:
+            os.utime(self.path, ns=(self.stamp.st_atime_ns, self.stamp.st_mtime_ns))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Swapped:
+    return Swapped(tmp_path / "m.onnx")
+
+
+async def test_a_file_that_comes_back_is_loaded_at_the_next_attempt(file: Swapped) -> None:
+    async with aioascend.Device("emulator:0") as device, aioascend.Session(file.path) as session:
+        file.become(kit.several())
+        with pytest.raises(aioascend.ModelLoadError, match="has changed since"):
+            await device.rebuild()
+        assert not session.ready
+        recovery = core_of(session).recovery
+        attempts = recovery._retry
+        await eventually(lambda: recovery._retry > 2 * attempts)  # two that fail, at growing intervals
+        assert not session.ready
+        with pytest.raises(aioascend.ModelLoadError, match="has changed since"):
+            await session.infer(ones(1))
+        file.become(file.content, unnoticed=True)
+        await eventually(lambda: session.ready, seconds=20)
+        assert (await session.infer(ones(1)))[0][0] == 2
+        assert recovery._retry == attempts
+
+
+async def test_a_model_of_another_signature_is_refused_however_alike_the_files_look(file: Swapped) -> None:
+    other = kit.add(1, 5)
+    assert len(other) == len(file.content)
+    async with aioascend.Device("emulator:0") as device, aioascend.Session(file.path) as session:
+        file.become(other, unnoticed=True)
+        with pytest.raises(
+            aioascend.ModelLoadError, match="has other inputs or outputs than when the session was opened"
+        ):
+            await device.rebuild()
+        with pytest.raises(aioascend.ModelLoadError, match="open a new session"):
+            await session.infer(ones(1))
+        file.become(file.content, unnoticed=True)
+        await eventually(lambda: session.ready, seconds=20)
+        assert (await session.infer(ones(1)))[0][0] == 2
+
+
+async def test_a_session_that_could_not_be_restored_may_be_closed(file: Swapped) -> None:
+    async with aioascend.Device("emulator:0") as device:
+        async with aioascend.Session(file.path) as session:
+            recovery = core_of(session).recovery
+            file.become(kit.several())
+            with pytest.raises(aioascend.ModelLoadError):
+                await device.rebuild()
+        await asyncio.sleep(0.3)  # the next attempt finds nobody
+        assert not recovery._broken
+        await device.rebuild()
+        assert device.generation == 3
+
+
+@SLOW
+async def test_a_suspect_whose_session_cannot_be_restored_is_told_why(file: Swapped) -> None:
+    async with aioascend.Session(file.path, depth=2) as session, aioascend.Session(kit.add(5)) as other:
+        tasks = [asyncio.ensure_future(session.infer(ones(i))) for i in range(2)]
+        await eventually(lambda: session.statistics().running == 2)
+        suspect_all(inside(session))
+        file.become(kit.several())
+        kill_context(session)
+        with anyio.fail_after(10):
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(result) for result in results] == [aioascend.ModelLoadError] * 2
+        assert (await other.infer(ones(1)))[0][0] == 6
+        assert idle(session)
+
+
+async def test_the_failure_of_an_attempt_to_restore_that_reaches_the_device_is_its_concern(
+    emulator: Emulator, file: Swapped
+) -> None:
+    async with aioascend.Device("emulator:0") as device, aioascend.Session(file.path) as session:
+        file.become(kit.several())
+        with pytest.raises(aioascend.ModelLoadError):
+            await device.rebuild()
+        file.become(file.content, unnoticed=True)
+        emulator.faults.fail("acl.rt.malloc_host", 507899)
+        await eventually(lambda: session.statistics().devices[0].state != "healthy", seconds=10)
+        await eventually(lambda: session.ready, seconds=20)
+        assert session.statistics().devices[0].generation == 3
+        assert (await session.infer(ones(1)))[0][0] == 2
