@@ -235,8 +235,10 @@ class _Handles:
 
     def dismantle(self) -> None:
         """Give back everything but pinned memory, which arrays may lie over."""
-        # Streams first, stable: one that hangs may be destroyed by force, which ends what it does to the memory.
-        for handle in sorted(reversed(self._handles), key=lambda one: not isinstance(one, Stream)):
+        latest_first = list(reversed(list(self._handles)))
+        # Streams before the rest: one that hangs may be destroyed by force, which ends what it does to the memory.
+        latest_first.sort(key=lambda one: not isinstance(one, Stream))
+        for handle in latest_first:
             self._core.quietly(handle.go_stale)
 
     def restore(self) -> None:

@@ -272,13 +272,14 @@ async def test_what_is_no_error_of_ours_becomes_one_and_nobody_hangs(
         stream, event = await device.create_stream(), await device.create_event()
         host, memory = await device.malloc_host(64, np.uint8), await device.malloc(64)
         setattr(emulator.acl.rt, function, call_or_raise)
-        raising = 1
-        with anyio.fail_after(10):
-            with pytest.raises(aioascend.AclError, match="SystemError: returned a result"):
-                await stream.copy(memory, host)
-                await stream.record(event)
-                await event
+        async def use() -> None:
             await stream.copy(memory, host)
             await stream.record(event)
             await event
+
+        raising = 1
+        with anyio.fail_after(10):
+            with pytest.raises(aioascend.AclError, match="SystemError: returned a result"):
+                await use()
+            await use()
             await stream.synchronize()

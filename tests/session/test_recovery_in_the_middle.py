@@ -270,7 +270,7 @@ async def test_a_device_that_is_lost_while_its_sessions_are_restored_is_probed_o
         assert (await other.infer(ones(1)))[0][0] == 3
 
 
-# -- a session that cannot be restored, on a device that is well ----------------------------------------------------------
+# -- a session that cannot be restored, on a device that is well -------------------------------------------------------
 
 
 class Swapped:
