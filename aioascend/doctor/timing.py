@@ -46,7 +46,7 @@ class Timed:
         self.longest = 0.0
         self.turns = 0
         self.starved = 0.0
-        self._behind = 0.0  # for how long the thread that called had no core itself, while the other went on
+        self._behind = 0.0  # for how long the thread that called had no core itself
         self._ticks: list[tuple[float, float]] = []  # when, and for how long it had been starved until then
         self._stop = threading.Event()
         self._ticking = threading.Event()
@@ -116,6 +116,10 @@ class Timed:
         # for most of the time at once nor for nearly all of it.
         most = _HELD * awake
         held = self.longest >= most or self.still >= (most if few else max(most, _NEARLY_ALL * (awake - self._behind)))
+        if held and self._behind > _MOSTLY * self.still:  # the caller may have had the GIL all the while, and no core
+            raise Unavailable(
+                f"this machine is too busy to tell: {text}, {self._behind * 1e3:.0f} ms of it without a core"
+            )
         return Seen("held" if held else "released", f"{text}, others stood still {self.still * 1e3:.0f} ms")
 
 

@@ -62,6 +62,19 @@ def test_what_the_thread_was_without_a_core_for_is_not_what_it_stood_still(monke
     assert timed.longest < 0.1  # and not the tenth of a second that it was away
 
 
+def test_of_a_caller_that_has_no_core_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have been between two lines of Python, with the GIL, when it lost its core."""
+    caller = threading.get_ident()
+    begun = time.perf_counter()
+    monkeypatch.setattr(
+        timing, "starved", lambda: time.perf_counter() - begun if threading.get_ident() == caller else 0.0
+    )
+    with timing.Timed() as timed:
+        holding(150_000)
+    with pytest.raises(Unavailable, match="too busy to tell"):
+        timed.verdict()
+
+
 def test_waiting_for_a_core_is_told_by_the_kernel() -> None:
     """More threads than there are cores, each with work that needs no GIL."""
     if not Path(f"/proc/self/task/{threading.get_native_id()}/schedstat").exists():
