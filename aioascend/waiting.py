@@ -58,6 +58,7 @@ def hand_over(pipeline: Pipeline, request: Request, *, awaited: bool = True) -> 
         if awaited:
             current_port()  # before anything is queued: raises where no loop runs
         if request.timeout is not None and request.timeout <= 0:
+            pipeline.turn_away()
             raise too_late(request.timeout)
         pipeline.submit(request)
     except BaseException:

@@ -66,6 +66,14 @@ class Pipeline(Tenant):
             request.marks = recorder.begin(request.number, request.patient)
         self._core.post(self._offer, request)
 
+    def turn_away(self) -> None:
+        """Count a request whose time was up when it came; from any thread."""
+
+        def count(_: None) -> None:
+            self.counters.expired += 1
+
+        self._core.post(count, None)
+
     def abandon(self, request: Request, *, expired: bool = False) -> None:
         """Nobody waits for this request any more, because its time is up if `expired`; from any thread.
 

@@ -43,7 +43,8 @@ class SessionStatistics:
     in pinned memory, `running` ones are on the device, whether or not somebody still waits for them, `draining` ones
     are being copied out. `completed`, `failed`, `cancelled` (given up by their caller, or by a close that did not
     drain), `expired` (too late for their timeout) and `refused` (queue full) count requests since the session was
-    opened: each is in one of them, once its memory is free again. `repeated` counts the runs that were made again
+    opened: each is in one of them, once its memory is free again. What was no request to begin with (`InvalidInput`,
+    `StaleLease`, `SessionClosed` at the door) is in none. `repeated` counts the runs that were made again
     because a failure could not be told from a neighbour's, or had killed the context under them. `leased` pinned inputs
     are in callers' hands. `devices` tells how the session's devices are, once it was opened.
     """

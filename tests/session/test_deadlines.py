@@ -138,6 +138,18 @@ async def test_a_cancel_while_a_timeout_is_being_cleaned_up_is_not_lost() -> Non
             await task
 
 
+async def test_requests_whose_time_is_up_when_they_come_are_counted_with_the_expired() -> None:
+    async with aioascend.Session(kit.add(1)) as session:
+        for timeout in (0, -1, float("-inf")):
+            with pytest.raises(aioascend.DeadlineExceeded):
+                await session.infer(four(1), timeout=timeout)
+            async with session.request() as request:
+                with pytest.raises(aioascend.DeadlineExceeded):
+                    await request.run(timeout=timeout)
+        await eventually(lambda: session.statistics().expired == 6)
+        assert session.statistics().completed == 0
+
+
 @pytest.mark.parametrize("timeout", ["soon", True, float("nan"), [1], np.timedelta64(1, "s"), np.complex64(1)])
 async def test_what_is_no_limit_is_refused(timeout: Any) -> None:
     async with aioascend.Session(kit.add(1)) as session:
