@@ -1,6 +1,7 @@
 """R11: the caller's loop is never blocked: a 5 ms ticker on it measures the largest gap.
 
-A shared machine has gaps of its own, so each case is judged by the median of several runs.
+A shared machine has gaps of its own: a ticker in a process beside tells them, they are taken off, and each case is
+judged by the median of several runs.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ import asyncio
 import base64
 import signal
 import statistics
+import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -31,6 +33,52 @@ needs_a_free_load = pytest.mark.skipif(
 pytestmark = [pytest.mark.usefixtures("emulator"), pytest.mark.slow]
 
 LIMIT = 0.050
+
+CONTROL = """
+import sys, threading, time
+largest = 0.0
+def tick():
+    global largest
+    last = time.perf_counter()
+    while True:
+        time.sleep(0.005)
+        now = time.perf_counter()
+        largest = max(largest, now - last)
+        last = now
+threading.Thread(target=tick, daemon=True).start()
+for _ in sys.stdin:
+    print(largest, flush=True)
+    largest = 0.0
+"""
+
+
+class Control:
+    """A 5 ms ticker that nothing but the machine can hold up."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-c", CONTROL]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def largest(self) -> float:
+        """Its largest gap since it was last asked, in seconds."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        stdin.write("\n")
+        stdin.flush()
+        return float(stdout.readline())
+
+    def stop(self) -> None:
+        """End its process."""
+        self._process.communicate()
+
+
+@pytest.fixture(scope="module")
+def control() -> Iterator[Control]:
+    """Made once for all cases."""
+    made = Control()
+    yield made
+    made.stop()
 
 
 async def largest_gap(work: Callable[[], Awaitable[object]]) -> float:
@@ -56,16 +104,22 @@ async def largest_gap(work: Callable[[], Awaitable[object]]) -> float:
     return largest
 
 
-async def judge(prepare: Callable[[], Awaitable[Callable[[], Awaitable[object]]]]) -> None:
+async def judge(control: Control, prepare: Callable[[], Awaitable[Callable[[], Awaitable[object]]]]) -> None:
     """Run `prepare` and then what it returns under the ticker; the median of 3, or of 9 where that is not enough."""
-    gaps = [await largest_gap(await prepare()) for _ in range(3)]
+
+    async def gap() -> float:
+        work = await prepare()
+        control.largest()
+        return await largest_gap(work) - control.largest()
+
+    gaps = [await gap() for _ in range(3)]
     if statistics.median(gaps) > LIMIT:
-        gaps = [await largest_gap(await prepare()) for _ in range(9)]
+        gaps = [await gap() for _ in range(9)]
     assert statistics.median(gaps) <= LIMIT, gaps
 
 
 @needs_a_free_load
-async def test_while_a_64_mb_model_is_opened_and_closed(tmp_path: Path) -> None:
+async def test_while_a_64_mb_model_is_opened_and_closed(control: Control, tmp_path: Path) -> None:
     path = tmp_path / "big.onnx"
     path.write_bytes(kit.big(64))
 
@@ -76,11 +130,11 @@ async def test_while_a_64_mb_model_is_opened_and_closed(tmp_path: Path) -> None:
 
         return work
 
-    await judge(prepare)
+    await judge(control, prepare)
 
 
 @needs_a_free_load
-async def test_while_a_64_mb_model_is_opened_from_bytes() -> None:
+async def test_while_a_64_mb_model_is_opened_from_bytes(control: Control) -> None:
     model = kit.big(64)
 
     async def prepare() -> Callable[[], Awaitable[object]]:
@@ -90,10 +144,10 @@ async def test_while_a_64_mb_model_is_opened_from_bytes() -> None:
 
         return work
 
-    await judge(prepare)
+    await judge(control, prepare)
 
 
-async def test_while_a_200_mb_non_contiguous_input_is_inferred() -> None:
+async def test_while_a_200_mb_non_contiguous_input_is_inferred(control: Control) -> None:
     wide = np.ones((5000, 10000), np.float32)
     x = np.broadcast_to(wide[:, ::2].T, (2, 5000, 5000))
     async with aioascend.Session(kit.identity(TensorProto.FLOAT, (2, 5000, 5000)), depth=1) as session:
@@ -101,20 +155,20 @@ async def test_while_a_200_mb_non_contiguous_input_is_inferred() -> None:
         async def prepare() -> Callable[[], Awaitable[object]]:
             return lambda: session.infer(x)
 
-        await judge(prepare)
+        await judge(control, prepare)
 
 
-async def test_while_the_device_computes_for_a_quarter_of_a_second() -> None:
+async def test_while_the_device_computes_for_a_quarter_of_a_second(control: Control) -> None:
     x = np.eye(700, dtype=np.float32)
     async with aioascend.Session(kit.slow(40)) as session:
 
         async def prepare() -> Callable[[], Awaitable[object]]:
             return lambda: session.infer(x)
 
-        await judge(prepare)
+        await judge(control, prepare)
 
 
-async def test_while_2000_requests_are_made_at_once() -> None:
+async def test_while_2000_requests_are_made_at_once(control: Control) -> None:
     async with aioascend.Session(kit.add(1), max_waiting=4096) as session:
         x = np.zeros(4, np.float32)
 
@@ -125,10 +179,10 @@ async def test_while_2000_requests_are_made_at_once() -> None:
 
             return work
 
-        await judge(prepare)
+        await judge(control, prepare)
 
 
-async def test_while_a_session_with_work_in_flight_is_closed() -> None:
+async def test_while_a_session_with_work_in_flight_is_closed(control: Control) -> None:
     x = np.eye(700, dtype=np.float32)
 
     async def prepare() -> Callable[[], Awaitable[object]]:
@@ -143,10 +197,10 @@ async def test_while_a_session_with_work_in_flight_is_closed() -> None:
 
         return work
 
-    await judge(prepare)
+    await judge(control, prepare)
 
 
-async def test_while_a_device_that_does_not_exist_is_opened() -> None:
+async def test_while_a_device_that_does_not_exist_is_opened(control: Control) -> None:
     async def prepare() -> Callable[[], Awaitable[object]]:
         async def work() -> None:
             with pytest.raises(aioascend.BackendUnavailable):
@@ -154,7 +208,7 @@ async def test_while_a_device_that_does_not_exist_is_opened() -> None:
 
         return work
 
-    await judge(prepare)
+    await judge(control, prepare)
 
 
 SERVER = """
@@ -180,7 +234,7 @@ async def app(scope, receive, send):
 """
 
 
-async def test_the_health_check_of_a_web_server_under_full_load(tmp_path: Path) -> None:
+async def test_the_health_check_of_a_web_server_under_full_load(control: Control, tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(kit.slow(10))
     (tmp_path / "server.py").write_text(SERVER)
     address = tmp_path / "socket"
@@ -198,12 +252,13 @@ async def test_the_health_check_of_a_web_server_under_full_load(tmp_path: Path) 
             p99s = []
             for _ in range(4):  # the machine is shared, and so is this process with its eight callers
                 times = []
+                control.largest()
                 for _ in range(50):
                     started = time.perf_counter()
                     assert (await client.get("/health")).status_code == 200
                     times.append(time.perf_counter() - started)
                     await asyncio.sleep(0.02)
-                p99s.append(statistics.quantiles(times, n=100)[98])
+                p99s.append(statistics.quantiles(times, n=100)[98] - control.largest())
                 if p99s[-1] <= 0.1:
                     break
             for caller in callers:
