@@ -272,6 +272,7 @@ async def test_what_is_no_error_of_ours_becomes_one_and_nobody_hangs(
         stream, event = await device.create_stream(), await device.create_event()
         host, memory = await device.malloc_host(64, np.uint8), await device.malloc(64)
         setattr(emulator.acl.rt, function, call_or_raise)
+
         async def use() -> None:
             await stream.copy(memory, host)
             await stream.record(event)
