@@ -211,8 +211,7 @@ class _Events:
         self.abandon()
 
     def stop(self) -> None:
-        for waiter in self._waiters.values():  # none, unless streams were left behind
-            waiter.abandon()
+        self.abandon()  # of those that were left behind with their streams, if any
 
     def abandon(self) -> None:
         for waiter in self._waiters.values():

@@ -120,3 +120,24 @@ def test_a_worker_that_is_interrupted_fails_the_call_it_was_at_and_no_other() ->
     worker.stop()
     with pytest.raises(RuntimeError, match="was stopped"):
         worker.submit(print)
+
+
+def test_an_abandoned_worker_drops_what_has_not_begun() -> None:
+    worker = Worker("aioascend-test")
+    started, go = threading.Event(), threading.Event()
+
+    def hold() -> bool:
+        started.set()
+        return go.wait(10)
+
+    first = worker.submit(hold)
+    assert started.wait(5)
+    dropped = [worker.submit(lambda: 7) for _ in range(3)]
+    worker.abandon()
+    with pytest.raises(RuntimeError, match="was stopped"):
+        worker.submit(print)
+    go.set()
+    worker.join(5)
+    assert first.result(0)
+    assert not any(call.done() for call in dropped)
+    assert not ours("test")
