@@ -172,8 +172,8 @@ class DeviceCore:
     def leave_context(self) -> None:
         """Leave an open context behind, because something in it hangs and destroying it would never return."""
         self.valid = False
-        if self._completion is not None:
-            self._completion.stop()
+        assert self._completion is not None
+        self._completion.stop()
         self._context_stack.pop_all()
         self.context = 0
 
@@ -242,8 +242,8 @@ class DeviceCore:
         for point in points:
             point.fail(again(error))
         self._armed = {token: (stream, _nothing) for token, (stream, _) in self._armed.items()}
-        if self._completion is not None:
-            self._completion.hurry()
+        assert self._completion is not None
+        self._completion.hurry()
 
     def disarm_stream(self, stream: int) -> None:
         """Let nothing follow the completions of one stream that have not come; device thread."""

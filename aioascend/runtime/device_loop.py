@@ -172,11 +172,6 @@ class DeviceLoop:
     def _drain(self) -> None:
         self._armed = False  # first: whatever is posted from now on arms a drain of its own
         self._burst()
-        with self._lock:
-            if self._inbox and not self._armed and not self._closed:
-                self._armed = True
-                assert self._loop is not None
-                self._loop.call_soon_threadsafe(self._drain)
 
     def _burst(self) -> None:
         inbox = self._inbox

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import queue
 import threading
 import time
@@ -133,7 +132,7 @@ def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name == "aioascend.runtime"]
 
 
-# -- reports ------------------------------------------------------------------------------------------------------------
+# -- reports ----------------------------------------------------------------------------------------------------------
 
 
 def test_reports_that_fail_are_logged_once_and_told_to_everybody_at_the_fourth(
@@ -238,7 +237,7 @@ def test_a_report_thread_that_does_not_end_is_said(
     go.set()
 
 
-# -- events -------------------------------------------------------------------------------------------------------------
+# -- events -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fake", [Fake(ex_events=True), Fake(ex_events=False)], ids=["ex", "old CANN"])

@@ -1,0 +1,180 @@
+"""The device thread's loop: what is posted runs or is refused, whatever happens on the thread."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import aioascend
+from aioascend.driver import Backend, DeviceName
+from aioascend.emulator import Emulator
+from aioascend.runtime.core import DeviceCore
+from aioascend.runtime.device_loop import DeviceLoop
+from aioascend.testing import StubDriver
+from tests import kit
+from tests.session.test_under_faults import Books
+
+pytestmark = pytest.mark.logs_errors
+
+
+class Broken:
+    """What the loop has told of posts that were not done to their end."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[BaseException, Any]] = []
+
+    def __call__(self, error: BaseException, argument: Any) -> None:
+        self.told.append((error, argument))
+
+
+@pytest.fixture
+def broken() -> Broken:
+    return Broken()
+
+
+@pytest.fixture
+def loop(broken: Broken) -> Iterator[DeviceLoop]:
+    loop = DeviceLoop("aioascend-test", lambda: None, broken)
+    loop.start()
+    yield loop
+    if not loop._closed:
+        loop.stop()
+    loop.join(5)
+
+
+def fail(kind: type[BaseException]) -> Callable[[Any], None]:
+    def post(argument: Any) -> None:
+        raise kind("in a post")
+
+    return post
+
+
+def messages(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= level]
+
+
+@pytest.mark.parametrize("kind", [ZeroDivisionError, SystemExit])
+def test_a_post_that_raises_is_logged_and_told_and_the_next_run(
+    kind: type[BaseException], loop: DeviceLoop, broken: Broken, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop.post(fail(kind), "argument")
+    assert loop.call(lambda: 7).result(5) == 7
+    ((error, argument),) = broken.told
+    assert isinstance(error, kind)
+    assert argument == "argument"
+    assert messages(caplog, logging.ERROR) == ["unexpected error on a device thread"]
+
+
+def test_work_for_what_is_closed_is_dropped_with_no_more_than_a_debug_line(
+    loop: DeviceLoop, broken: Broken, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG, "aioascend.runtime"):
+        loop.post(fail(aioascend.SessionClosed), None)
+        assert loop.call(lambda: 7).result(5) == 7
+    assert broken.told == []
+    assert messages(caplog, logging.INFO) == []
+    assert messages(caplog, logging.DEBUG) == ["work for a device that is closed was dropped"]
+
+
+def test_a_call_gives_what_its_function_raises_to_who_waits(loop: DeviceLoop, broken: Broken) -> None:
+    with pytest.raises(SystemExit):
+        loop.call(lambda: sys.exit(1)).result(5)
+    assert broken.told == []
+
+
+def test_a_thread_that_is_interrupted_between_two_posts_goes_on(
+    loop: DeviceLoop, broken: Broken, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert loop._loop is not None
+    loop._loop.call_soon_threadsafe(fail(SystemExit), None)
+    assert loop.call(lambda: 7).result(5) == 7
+    assert [type(error) for error, _ in broken.told] == [SystemExit]
+    assert "aioascend-test was interrupted by SystemExit('in a post') and goes on" in messages(caplog, logging.ERROR)
+
+
+def test_what_was_accepted_runs_although_the_loop_has_stopped_and_what_comes_later_is_refused(loop: DeviceLoop) -> None:
+    ran: list[int] = []
+
+    def stop_and_post() -> None:
+        assert loop._loop is not None
+        loop._loop.stop()
+        loop.post(ran.append, 1)
+
+    loop.call(stop_and_post).result(5)
+    loop.join(5)
+    assert ran == [1]
+    with pytest.raises(aioascend.SessionClosed, match="aioascend-test is closed"):
+        loop.post(ran.append, 2)
+    loop.abandon()  # there is nothing to end any more
+    assert ran == [1]
+
+
+def test_what_is_posted_to_an_abandoned_thread_does_not_run(loop: DeviceLoop) -> None:
+    go, ran = threading.Event(), []
+    blocked = loop.call(lambda: go.wait(10))
+    loop.abandon()
+    assert loop._loop is not None
+    loop.post(ran.append, 1)
+    go.set()
+    loop.join(5)
+    assert blocked.result(0)
+    assert ran in ([], [1])  # with what the loop had begun, or not
+
+
+def test_a_loop_that_was_never_started_has_nothing_to_end() -> None:
+    loop = DeviceLoop("aioascend-test", lambda: None)
+    loop.stop()
+    loop.abandon()
+    loop.join(0)
+    with pytest.raises(aioascend.SessionClosed, match="is closed"):
+        loop.post(print, 1)
+
+
+def test_a_device_that_was_never_opened_has_nothing_to_abandon_and_takes_no_more_calls() -> None:
+    core = DeviceCore(DeviceName("npu", 0), Backend("npu", StubDriver().acl))
+    core.abandon()
+    core.join_abandoned(0)
+    for submit in (core.control, core.copy):
+        with pytest.raises(aioascend.SessionClosed, match="npu:0 is closed"):
+            submit(print)
+
+
+def test_a_completion_that_comes_for_a_closed_device_is_said_unless_the_interpreter_exits(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    core = DeviceCore(DeviceName("npu", 0), Backend("npu", StubDriver().acl))
+    core._deliver(1, None)
+    assert messages(caplog, logging.ERROR) == ["a completion of npu:0 was lost"]
+    core.abandoned = True
+    core._deliver(2, None)
+    assert len(messages(caplog, logging.ERROR)) == 1
+
+
+async def test_without_uvloop_the_loop_is_asyncios(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+    async with aioascend.Session(kit.add(1)) as session:
+        assert type(session._pipeline._core._device._loop).__module__.startswith("asyncio.")  # type: ignore[union-attr]
+        assert (await session.infer(np.zeros(4, np.float32)))[0][0] == 1
+
+
+async def test_a_session_that_cannot_take_part_in_rebuilds_gives_everything_back(
+    emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    books = Books(emulator)
+
+    def interrupted(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    async with aioascend.Session(kit.add(2)) as other:
+        monkeypatch.setattr(type(other._pipeline._core.recovery), "join", interrupted)  # type: ignore[union-attr]
+        with pytest.raises(KeyboardInterrupt):
+            await aioascend.Session(kit.add(1)).open()
+        monkeypatch.undo()
+        assert (await other.infer(np.zeros(4, np.float32)))[0][0] == 2
+    books.assert_balanced()

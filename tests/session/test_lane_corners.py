@@ -1,0 +1,155 @@
+"""Streams that are waited for, asked and aborted while something else goes wrong: nobody waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import anyio
+import numpy as np
+import pytest
+
+import aioascend
+from aioascend.emulator import Emulator, Profile
+from tests import kit
+from tests.session.test_recovery_in_the_middle import idle, inside, kill_context, ones
+from tests.waiting import eventually
+
+pytestmark = [pytest.mark.usefixtures("emulator"), pytest.mark.logs_errors]
+
+
+def emulated(seconds: float, **changes: Any) -> pytest.MarkDecorator:
+    return pytest.mark.emulated(profile=Profile(compute_default=seconds), **changes)
+
+
+async def outcomes(tasks: list[asyncio.Task[Any]]) -> list[Any]:
+    with anyio.fail_after(20):
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def launched_with_a_failure(emulator: Emulator, session: aioascend.Session) -> list[asyncio.Task[Any]]:
+    """One request that runs, and one whose launch fails behind it, so that the streams are being waited for."""
+    first = asyncio.ensure_future(session.infer(ones(1)))
+    await eventually(lambda: session.statistics().running == 1)
+    emulator.faults.fail("acl.rt.record_event", 500002)
+    second = asyncio.ensure_future(session.infer(ones(2)))
+    (lane,) = inside(session).lanes
+    await eventually(lambda: lane.held)
+    return [first, second]
+
+
+@emulated(0.8)
+async def test_a_failed_launch_waits_for_the_run_before_it_however_long(emulator: Emulator) -> None:
+    async with aioascend.Session(kit.add(1)) as session:
+        first, second = await outcomes(await launched_with_a_failure(emulator, session))
+        assert first[0][0] == 2
+        assert isinstance(second, aioascend.AclError)
+        assert second.code == 500002
+        assert (await session.infer(ones(1)))[0][0] == 2
+        assert idle(session)
+
+
+@emulated(0.3)
+async def test_a_context_that_dies_while_its_streams_are_waited_for(emulator: Emulator) -> None:
+    async with aioascend.Session(kit.add(1)) as session:
+        tasks = await launched_with_a_failure(emulator, session)
+        kill_context(session)
+        first, second = await outcomes(tasks)
+        assert first[0][0] == 2  # it is run again
+        assert isinstance(second, aioascend.AclError)
+        assert second.code == 500002
+        assert session.statistics().devices[0].rebuilds == 1
+        assert (await session.infer(ones(1)))[0][0] == 2
+        assert idle(session)
+
+
+@pytest.mark.parametrize("code, kind", [(507015, aioascend.ExecutionFailed), (507899, aioascend.DeviceLost)])
+@emulated(0.1, fatal_faults=True)
+async def test_a_wait_for_the_streams_may_tell_that_the_context_is_dead(
+    emulator: Emulator, code: int, kind: type[aioascend.AclError]
+) -> None:
+    async with aioascend.Session(kit.add(1)) as session:
+        emulator.faults.fail("acl.rt.synchronize_stream_with_timeout", code)
+        first, second = await outcomes(await launched_with_a_failure(emulator, session))
+        for result in (first, second):
+            assert isinstance(result, aioascend.Outputs) or result.code in (code, 500002)
+        assert isinstance(second, aioascend.AclError)
+        await eventually(lambda: session.ready, seconds=20)
+        assert session.statistics().devices[0].rebuilds == 1
+        assert (await session.infer(ones(1)))[0][0] == 2
+        assert idle(session)
+
+
+@emulated(0.0, soc_name="Ascend910B3")
+async def test_streams_that_are_aborted_while_they_are_waited_for(emulator: Emulator) -> None:
+    async with aioascend.Session(kit.add(1), stall_timeout=0.4) as session:
+        emulator.faults.hang("execute")
+        tasks = await launched_with_a_failure(emulator, session)
+        first, second = await outcomes(tasks)
+        assert isinstance(first, aioascend.ExecutionFailed)
+        assert "stall_timeout" in str(first)
+        assert isinstance(second, aioascend.AclError)
+        assert second.code == 500002
+        assert session.statistics().devices[0].rebuilds == 0
+        assert (await session.infer(ones(1)))[0][0] == 2
+        assert idle(session)
+
+
+@emulated(0.1, soc_name="Ascend910B3")
+async def test_a_hang_costs_each_of_two_instances_no_more_than_the_run_it_was_at(emulator: Emulator) -> None:
+    """They share the engine that hangs, so that nothing tells which of the two has done it."""
+    async with aioascend.Session(kit.add(1), instances=2, stall_timeout=0.4) as session:
+        emulator.faults.hang("copy")
+        results = await outcomes([asyncio.ensure_future(session.infer(ones(i))) for i in range(20)])
+        failed = [result for result in results if isinstance(result, BaseException)]
+        assert 1 <= len(failed) <= 2
+        for i, result in enumerate(results):
+            if isinstance(result, BaseException):
+                assert isinstance(result, aioascend.ExecutionFailed)
+                assert "stall_timeout" in str(result)
+            else:
+                assert result[0][0] == i + 1
+        assert idle(session)
+
+
+@pytest.mark.parametrize("code", [500002, 507899])
+@emulated(0.0, soc_name="Ascend910B3")
+async def test_an_abort_that_fails_gives_the_device_up(emulator: Emulator, code: int) -> None:
+    async with aioascend.Session(kit.add(1), stall_timeout=0.4) as session:
+        emulator.faults.hang("execute")
+        emulator.faults.fail("acl.rt.stream_abort", code)
+        with anyio.fail_after(20), pytest.raises(aioascend.DeviceLost):
+            await session.infer(ones(1))
+        await eventually(lambda: session.ready, seconds=20)
+        assert (await session.infer(ones(1)))[0][0] == 2
+        assert idle(session)
+
+
+@pytest.mark.parametrize("ex_events", [True, False])
+@pytest.mark.parametrize("fails", [None, "acl.mdl.execute_async", "acl.rt.query_event_status"])
+async def test_runs_that_are_made_again_alone(emulator: Emulator, ex_events: bool, fails: str | None) -> None:
+    """A failure that may be any of several runs': each is repeated, on old CANN with fresh events."""
+    if not ex_events:
+        del emulator.acl.rt.create_event_ex_with_flag
+    async with aioascend.Session(kit.out_of_bounds(), depth=3) as session:
+        for _ in range(20):
+            before = session.statistics().repeated
+            tasks = [asyncio.ensure_future(session.infer(np.array([index]))) for index in (1, 99, 2)]
+            await asyncio.sleep(0)
+            if fails is not None:
+                emulator.faults.fail(fails, 500002, nth=4 if "execute" in fails else 1)
+            results = await outcomes(tasks)
+            emulator.faults.clear()
+            assert isinstance(results[1], aioascend.AclError)
+            for result, expected in ((results[0], 11), (results[2], 12)):
+                if isinstance(result, BaseException):
+                    assert fails is not None
+                    assert isinstance(result, aioascend.AclError)
+                else:
+                    assert result[0].tolist() == [expected]
+            if session.statistics().repeated > before:
+                break
+        else:
+            raise AssertionError("nothing was ever repeated")
+        assert (await session.infer(np.array([3])))[0].tolist() == [13]
+        assert idle(session)
