@@ -42,6 +42,8 @@ from tests import kit
 
 CALLERS = 24
 SAMPLE_S = 2.0
+BACK_S = 60.0  # for a lost device to serve again, at the end: twice the longest time between two probes
+SERVED = 0.5  # of the calls, at least, though the device is lost or hung now and then
 STALL_S = 2.0  # before a run counts as hung: a busy machine may take its time
 MEMORY_LIMIT = 1 << 20
 HANDLE_LIMIT = 0.5
@@ -92,9 +94,12 @@ class Soak:
         watch.cancel()
         await asyncio.gather(watch, return_exceptions=True)
         self.emulator.faults.clear()
-        for session, _ in [(failing, 0), *self.sessions]:
-            while not session.ready:  # noqa: ASYNC110  (the device is being brought back, and tells nobody)
-                await asyncio.sleep(0.05)
+        limit = time.monotonic() + BACK_S
+        while not all(session.ready for session, _ in [(failing, 0), *self.sessions]):
+            if time.monotonic() > limit:
+                self.wrong.append(f"the device is not brought back: {failing.statistics().devices}")
+                break
+            await asyncio.sleep(0.05)
         for session, rows in [(failing, 0), *self.sessions]:
             await self.settled(session, rows)
             await session.aclose()
@@ -252,6 +257,8 @@ def judge(soak: Soak) -> int:
     memory, held, tail = (slope(warm, column) for column in (1, 2, 3))
     mean, span = float(warm[:, 3].mean()), float(warm[-1, 0] - warm[0, 0]) / 10_000
     print(f"after the warm-up, {len(warm)} samples, per 10,000 calls:")
+    if soak.outcomes["right"] < SERVED * soak.calls:
+        soak.wrong.append(f"{soak.outcomes['right']:,} of {soak.calls:,} calls were answered: a soak has to be served")
     limit, end = MEMORY_LIMIT / 2**20, warm[-1, 1] / 2**20
     print(f"  memory   {memory / 2**20:+8.3f} MiB   (limit {limit:.0f}; {end:.1f} at the end)")
     print(f"  handles  {held:+8.3f}       (limit {HANDLE_LIMIT}; {int(warm[-1, 2])} at the end)")
