@@ -69,7 +69,6 @@ class LeasePool:
         self._ordinary_bytes = ordinary_bytes
         self._free: list[InputBuffer] = []
         self._idle: list[InputBuffer] = []  # to be freed, since the context goes
-        self._era = 0  # counts how often all the room was given back, as the context went
         self._held = False
         self._refused: AioascendError | None = None
         self._queue: deque[Lease] = deque()
@@ -113,7 +112,7 @@ class LeasePool:
             self._grant(lease, self._free.pop())
         elif self._room:
             self._room -= 1
-            self._core.control(self._make, lease, self._era)
+            self._core.control(self._make, lease)
         elif self._nbytes <= self._ordinary_bytes:
             self._ordinary_bytes -= self._nbytes
             lease.ordinary = lease.held = True
@@ -121,7 +120,7 @@ class LeasePool:
         else:
             self._queue.append(lease)
 
-    def _make(self, lease: Lease, era: int) -> None:
+    def _make(self, lease: Lease) -> None:
         # On the control thread: allocating pinned memory is slow.
         try:
             self._core.recovery.check()
@@ -133,22 +132,14 @@ class LeasePool:
             error = failure if isinstance(failure, AioascendError) else AioascendError(f"pinned memory: {failure!r}")
 
             def failed(_: None) -> None:
-                self._room += era == self._era
+                self._room += 1
                 lease.error = error
                 lease.granted.set(self._core.touch)
                 self._serve_next()
 
             self._core.post(failed, None)
             return
-
-        def made(buffer: InputBuffer) -> None:
-            if era != self._era:  # all room was given back meanwhile: this buffer would be one too many
-                self._core.control(self._core.quietly, buffer.block.free)
-                self._ask(lease)
-            else:
-                self._grant(lease, buffer)
-
-        self._core.post(made, buffer)
+        self._core.post(lambda made: self._grant(lease, made), buffer)
 
     def _grant(self, lease: Lease, buffer: InputBuffer) -> None:
         if self._closed is not None:
@@ -263,7 +254,6 @@ class LeasePool:
         self._held = refused is not None
         self._refused = refused
         self._room = self._limit
-        self._era += 1
         queue, self._queue = self._queue, deque()
         for lease in queue:
             if not lease.abandoned:

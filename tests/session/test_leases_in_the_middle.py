@@ -49,7 +49,7 @@ async def leave(request: Any) -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-async def test_pinned_memory_that_is_made_while_the_context_goes_is_not_one_too_many(
+async def test_pinned_memory_that_is_being_made_when_the_context_goes_stays_within_its_bound(
     emulator: Emulator, fails: bool
 ) -> None:
     async with aioascend.Session(kit.add(1), depth=2) as session:
