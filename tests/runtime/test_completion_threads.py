@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from aioascend.errors import AclError, DeviceLost
+from aioascend.errors import AclError, DeviceLost, InvalidInput
 from aioascend.runtime import completion as module
 from aioascend.runtime.completion import Completion, make_completion
 
@@ -130,6 +130,11 @@ def until(condition: Callable[[], bool]) -> None:
 
 def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name == "aioascend.runtime"]
+
+
+def test_another_way_is_refused_by_name(made: Callable[[str], Completion]) -> None:
+    with pytest.raises(InvalidInput, match=r"AIOASCEND_COMPLETION: wanted .* given 'smoke signals'"):
+        made("smoke signals")
 
 
 # -- reports ----------------------------------------------------------------------------------------------------------

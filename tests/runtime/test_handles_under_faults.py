@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import aioascend
-from aioascend.emulator import Emulator
+from aioascend.emulator import Emulator, Profile
 from aioascend.runtime import process
 from aioascend.testing import emulated
 from tests.session.test_under_faults import CODE, MAKERS, Books
@@ -151,6 +151,12 @@ async def test_what_is_made_while_its_device_closes_is_given_back(
     books.assert_balanced()
 
 
+async def test_a_device_that_was_never_opened_makes_nothing() -> None:
+    device = aioascend.Device("emulator:0")
+    with pytest.raises(aioascend.SessionClosed, match="is not open"):
+        await device.create_stream()
+
+
 async def test_two_releases_at_once_are_one(books: Books) -> None:
     async with aioascend.Device("emulator:0") as device:
         for handle in (await device.create_stream(), await device.create_event(), await device.malloc(64)):
@@ -158,6 +164,7 @@ async def test_two_releases_at_once_are_one(books: Books) -> None:
     books.assert_balanced()
 
 
+@pytest.mark.emulated(profile=Profile(copy_latency=0.4))  # two of them take longer than one look of the control thread
 async def test_a_completion_that_fails_is_told_when_the_stream_has_got_there(
     emulator: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,8 +172,8 @@ async def test_a_completion_that_fails_is_told_when_the_stream_has_got_there(
     monkeypatch.setenv("AIOASCEND_COMPLETION", "event")
     async with aioascend.Device("emulator:0") as device:
         stream = await device.create_stream()
-        source, target = await device.malloc_host(32 << 20), await device.malloc_host(32 << 20)
-        memory = await device.malloc(32 << 20)
+        source, target = await device.malloc_host(1 << 20), await device.malloc_host(1 << 20)
+        memory = await device.malloc(1 << 20)
         for value in (1, 2):
             source.array[:] = value
             emulator.faults.fail("acl.rt.synchronize_event_with_timeout", 507000)

@@ -130,3 +130,16 @@ async def test_a_future_is_waited_for_as_long_as_was_said() -> None:
     failed.set_exception(LookupError("its own"))
     with pytest.raises(LookupError, match="its own"):
         await done_within(failed, 1)
+
+
+async def test_a_signal_that_is_set_while_its_waiter_registers_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    signal = Signal()
+
+    def port_at_last_moment() -> Any:
+        signal.set(lambda port: port.wake())  # nobody is registered yet
+        return current_port()
+
+    monkeypatch.setattr("aioascend.runtime.signal.current_port", port_at_last_moment)
+    with anyio.fail_after(5):
+        await signal.wait()
+    assert signal._waiters == {}

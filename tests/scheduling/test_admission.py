@@ -336,10 +336,15 @@ def test_an_item_that_is_run_out_of_turn_takes_a_buffer_and_a_place_like_any_oth
     assert not admission.decide(0.0)  # and the place
     with pytest.raises(Stale, match="100 was offered twice"):
         admission.offer(100)
+    assert admission.launched() == [100]
+    assert admission.knows(100)
     admission.finished(100, 1.0)
+    assert admission.knows(100)
     assert (admission.running, admission.draining) == (0, 1)
     assert not admission.decide(1.0)  # its output buffer is in use
     admission.drained(100)
+    assert not admission.knows(100)
+    assert [admission.knows(item) for item in (1, 2, 3)] == [True, True, False]
     admission.staging_freed()
     decision = admission.decide(1.0)
     assert (decision.stage, decision.launch) == ([2], [(1, 0)])

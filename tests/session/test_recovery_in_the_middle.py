@@ -17,12 +17,13 @@ from aioascend.emulator import Emulator, Profile
 from aioascend.runtime import pipeline as pipeline_module
 from aioascend.runtime.core import DeviceCore
 from aioascend.runtime.pipeline import Pipeline
+from aioascend.testing import emulated
 from tests import kit
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.usefixtures("emulator"), pytest.mark.logs_errors]
 
-SLOW = pytest.mark.emulated(fatal_faults=True, profile=Profile(compute_default=0.15))
+SLOW = pytest.mark.emulated(fatal_faults=True, profile=Profile(compute_default=0.3))
 LARGE = 1 << 19  # elements: copied by a worker
 
 
@@ -232,7 +233,7 @@ async def test_what_a_run_has_failed_with_already_is_told_though_the_context_die
         tasks = [asyncio.ensure_future(session.infer(ones(i))) for i in range(2)]
         await eventually(lambda: session.statistics().running == 2)
         pipeline = inside(session)
-        pipeline.lanes[0].running_places()[1].error = pipeline._core.driver.error(500002, "acl.rt.memcpy_async")
+        pipeline.lanes[0].running_places()[-1].error = pipeline._core.driver.error(500002, "acl.rt.memcpy_async")
         kill_context(session)
         with anyio.fail_after(10):
             first, second = await asyncio.gather(*tasks, return_exceptions=True)
@@ -368,3 +369,85 @@ async def test_the_failure_of_an_attempt_to_restore_that_reaches_the_device_is_i
         await eventually(lambda: session.ready, seconds=20)
         assert session.statistics().devices[0].generation == 3
         assert (await session.infer(ones(1)))[0][0] == 2
+
+
+async def test_a_lost_device_that_shows_when_a_model_is_loaded_again_is_told_as_that(emulator: Emulator) -> None:
+    async with aioascend.Device("emulator:0") as device, aioascend.Session(kit.add(1)) as session:
+        emulator.faults.fail("acl.mdl.load_from_mem", 507899, times=None)
+        with pytest.raises(aioascend.ModelLoadError, match="507899"):
+            await device.rebuild()
+        with pytest.raises(aioascend.DeviceLost, match="507899"):
+            await session.infer(ones(1))
+        emulator.faults.clear()
+        await eventually(lambda: session.ready, seconds=20)
+        assert (await session.infer(ones(1)))[0][0] == 2
+
+
+async def test_a_restored_session_that_was_closed_meanwhile_is_left_alone(file: Swapped) -> None:
+    async with aioascend.Device("emulator:0") as device:
+        session = aioascend.Session(file.path)
+        await session.open()
+        pipeline, recovery = inside(session), core_of(session).recovery
+        file.become(kit.several())
+        with pytest.raises(aioascend.ModelLoadError):
+            await device.rebuild()
+        go = threading.Event()
+        pipeline._core.control(go.wait, 10)
+        restored = recovery._restored
+        seen = []
+
+        def note(outcomes: Any) -> None:
+            recovery._broken.pop(pipeline, None)  # as when it leaves
+            seen.append(outcomes)
+            restored(outcomes)
+
+        recovery._restored = note  # type: ignore[method-assign]
+        await asyncio.sleep(0.3)  # the next attempt stands behind the block
+        go.set()
+        await eventually(lambda: bool(seen), seconds=10)
+        assert recovery._retry == 0.25
+        await session.aclose()
+        await device.rebuild()
+        assert device.generation == 3
+
+
+async def test_a_session_without_abort_or_force_leaves_behind_what_its_hung_stream_may_touch() -> None:
+    """The device cannot be given back before the process ends: nothing is freed under it, and the rest goes on."""
+    with emulated(check=False) as emulator:
+        del emulator.acl.rt.destroy_stream_force
+        async with aioascend.Session(kit.add(1), stall_timeout=0.4) as session:
+            emulator.faults.hang("execute")
+            with anyio.fail_after(20), pytest.raises(aioascend.DeviceLost, match="could not be aborted"):
+                await session.infer(ones(1))
+            await eventually(lambda: session.statistics().devices[0].generation == 2, seconds=20)
+        assert not emulator.report().violations
+
+
+@pytest.mark.parametrize("where", ["_offer", "_copied_in", "_settle"])
+async def test_a_request_whose_handling_is_interrupted_is_told_or_served(where: str) -> None:
+    async with aioascend.Session(kit.add(1, LARGE), depth=2) as session:
+        x = ones(1, LARGE)
+        await session.infer(x)
+        pipeline, left = inside(session), 1
+        handle = getattr(pipeline, where)
+
+        def interrupted(*args: Any) -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                raise SystemExit("thrown into the thread")
+            handle(*args)
+
+        setattr(pipeline, where, interrupted)
+        with anyio.fail_after(20):
+            results = await asyncio.gather(*(session.infer(i * x) for i in range(4)), return_exceptions=True)
+        assert left <= 0
+        for i, result in enumerate(results):
+            if isinstance(result, BaseException):
+                assert isinstance(result, aioascend.AclError)
+                assert "SystemExit" in str(result)
+            else:
+                assert result[0][0] == i + 1
+        assert sum(isinstance(result, BaseException) for result in results) <= 1
+        await eventually(lambda: session.ready, seconds=20)
+        assert (await session.infer(x))[0][0] == 2
