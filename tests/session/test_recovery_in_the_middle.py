@@ -223,7 +223,8 @@ async def test_a_request_on_whose_runs_the_context_dies_again_and_again_is_given
             await eventually(lambda death=death: session.statistics().devices[0].rebuilds == death)  # type: ignore[misc]
         with anyio.fail_after(10), pytest.raises(aioascend.ExecutionFailed) as caught:
             await running
-        assert any("died 4 times while this request was on the device" in note for note in caught.value.__notes__)
+        said = "\n".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
+        assert "died 4 times while this request was on the device" in said
         assert (await session.infer(ones(1)))[0][0] == 2
 
 
