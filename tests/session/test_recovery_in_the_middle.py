@@ -97,8 +97,9 @@ async def test_a_cancelled_run_on_a_context_that_dies_is_over(emulator: Emulator
         await eventually(lambda: session.statistics().running == 1)
         running.cancel()
         emulator.faults.fail_task("copy", 507015)
-        (failed,) = await asyncio.gather(session.infer(ones(2)), return_exceptions=True)
-        assert isinstance(failed, aioascend.ExecutionFailed)
+        (other,) = await asyncio.gather(session.infer(ones(2)), return_exceptions=True)
+        # the copy that fails is the cancelled one's, and then the other is innocent and runs again, or the other's
+        assert isinstance(other, aioascend.ExecutionFailed) or other[0][0] == 3
         with pytest.raises(asyncio.CancelledError):
             await running
         assert (await session.infer(ones(1)))[0][0] == 2
