@@ -85,11 +85,10 @@ def _bounds(bench: Bench) -> str:
     return f"{large}, {nothing}"
 
 
-@MEMORY.check("copies in and out through pinned memory, on a stream", "§8", "the right bytes")
-def _pinned(bench: Bench) -> str:
+def _there_and_back(bench: Bench, there: int, back: int) -> str:
+    """Copy a pattern to the device and into `back`, on one stream, and say which bytes arrived."""
     acl = bench.acl
-    stream = bench.stream()
-    there, back, device = bench.malloc_host(_SIZE), bench.malloc_host(_SIZE), bench.malloc(_SIZE)
+    stream, device = bench.stream(), bench.malloc(_SIZE)
     wanted = _pattern(_SIZE)[:_SIZE]
     ctypes.memmove(there, wanted, _SIZE)
     ret = acl.rt.memcpy_async(device, _SIZE, there, _SIZE, _TO_DEVICE, stream)
@@ -99,6 +98,11 @@ def _pinned(bench: Bench) -> str:
     ret = acl.rt.synchronize_stream(stream)
     bench.good(ret, "acl.rt.synchronize_stream")
     return "the right bytes" if ctypes.string_at(back, _SIZE) == wanted else "wrong bytes"
+
+
+@MEMORY.check("copies in and out through pinned memory, on a stream", "§8", "the right bytes")
+def _pinned(bench: Bench) -> str:
+    return _there_and_back(bench, bench.malloc_host(_SIZE), bench.malloc_host(_SIZE))
 
 
 @MEMORY.check("a copy from pinned memory is queued, not made at once", "§8, §17", "it returns before")
@@ -131,18 +135,7 @@ def _pageable_waits(bench: Bench) -> Seen:
 
 @MEMORY.check("copies from and to memory that is not pinned move the right bytes", "§8", "the right bytes")
 def _pageable_bytes(bench: Bench) -> str:
-    acl = bench.acl
-    stream = bench.stream()
-    device, there, back = bench.malloc(_SIZE), bench.pageable(_SIZE), bench.pageable(_SIZE)
-    wanted = _pattern(_SIZE)[:_SIZE]
-    ctypes.memmove(there, wanted, _SIZE)
-    ret = acl.rt.memcpy_async(device, _SIZE, there, _SIZE, _TO_DEVICE, stream)
-    bench.good(ret, "acl.rt.memcpy_async to the device")
-    ret = acl.rt.memcpy_async(back, _SIZE, device, _SIZE, _TO_HOST, stream)
-    bench.good(ret, "acl.rt.memcpy_async to the host")
-    ret = acl.rt.synchronize_stream(stream)
-    bench.good(ret, "acl.rt.synchronize_stream")
-    return "the right bytes" if ctypes.string_at(back, _SIZE) == wanted else "wrong bytes"
+    return _there_and_back(bench, bench.pageable(_SIZE), bench.pageable(_SIZE))
 
 
 @MEMORY.check(
