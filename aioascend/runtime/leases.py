@@ -159,10 +159,7 @@ class LeasePool:
 
     def _pass_on(self, buffer: InputBuffer) -> None:
         if self._closed is not None or buffer.generation != self._core.generation:
-            try:
-                self._core.control(self._core.quietly, buffer.block.free)
-            except SessionClosed:
-                pass  # it went with the device
+            self._core.control(self._core.quietly, buffer.block.free)
             return
         if self._held:
             self._idle.append(buffer)

@@ -143,8 +143,7 @@ class Recovery:
         error = self.last_error
         assert error is not None
         fresh = again(error)
-        if self.health.state in (HealthState.LOST, HealthState.PROBING):
-            add_note(fresh, f"{self._core.name} is lost; it is probed again and again, and used when it answers")
+        add_note(fresh, f"{self._core.name} is lost; it is probed again and again, and used when it answers")
         return fresh
 
     def _ask(self, done: Future[None]) -> None:
@@ -341,8 +340,8 @@ class Recovery:
 
     def _wait_for_probe(self) -> None:
         due = self.health.next_probe
-        if due is not None:
-            self._core.later(max(0.0, due - time.monotonic()) + 0.001, self._probe)
+        assert due is not None  # it is lost
+        self._core.later(max(0.0, due - time.monotonic()) + 0.001, self._probe)
 
     def _probe(self) -> None:
         if self._stopped:
@@ -477,10 +476,9 @@ class Recovery:
             if one.resident in self._broken:
                 one.resident.fail(one.request, self._broken[one.resident])
                 continue
-            if one.resident in self._residents:
-                self._alone = True
-                one.resident.run_alone(one.request, self._next_suspect)
-                return
+            self._alone = True  # nobody leaves who has handed over a request
+            one.resident.run_alone(one.request, self._next_suspect)
+            return
         self._alone = False
         for resident in self._residents:
             if resident not in self._broken:

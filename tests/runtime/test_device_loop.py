@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -93,6 +94,10 @@ def test_a_thread_that_is_interrupted_between_two_posts_goes_on(
 ) -> None:
     assert loop._loop is not None
     loop._loop.call_soon_threadsafe(fail(SystemExit), None)
+    limit = time.monotonic() + 5
+    while not broken.told:
+        assert time.monotonic() < limit
+        time.sleep(0.001)
     assert loop.call(lambda: 7).result(5) == 7
     assert [type(error) for error, _ in broken.told] == [SystemExit]
     assert "aioascend-test was interrupted by SystemExit('in a post') and goes on" in messages(caplog, logging.ERROR)
@@ -104,6 +109,7 @@ def test_what_was_accepted_runs_although_the_loop_has_stopped_and_what_comes_lat
     def stop_and_post() -> None:
         assert loop._loop is not None
         loop._loop.stop()
+        loop._armed = True  # another thread has posted: its drain stands behind the stop
         loop.post(ran.append, 1)
 
     loop.call(stop_and_post).result(5)
@@ -178,3 +184,12 @@ async def test_a_session_that_cannot_take_part_in_rebuilds_gives_everything_back
         monkeypatch.undo()
         assert (await other.infer(np.zeros(4, np.float32)))[0][0] == 2
     books.assert_balanced()
+
+
+def test_in_a_forked_child_everything_is_refused_before_any_lock_is_taken() -> None:
+    core = DeviceCore(DeviceName("npu", 0), Backend("npu", StubDriver().acl))
+    core.mark_forked(lambda: aioascend.ForkedProcess("this process was forked"))
+    with core._device._lock:  # held by another thread of the parent, for ever
+        for refused in (lambda: core.control(print), lambda: core.post(print, None), lambda: core.call(print)):
+            with pytest.raises(aioascend.ForkedProcess, match="was forked"):
+                refused()

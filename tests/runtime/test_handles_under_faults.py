@@ -102,6 +102,8 @@ async def test_a_point_that_cannot_be_armed_fails_its_caller_and_the_next_is_rea
             emulator.faults.fail("acl.rt.launch_callback" if way == "callback" else "acl.rt.record_event", 507000)
             with pytest.raises(aioascend.AclError, match="507000"):
                 await wait()
+            (core,) = process.open_devices()
+            assert not core._armed  # nothing is waited for that will not come
             with anyio.fail_after(10):
                 await wait()
 
@@ -155,6 +157,13 @@ async def test_a_device_that_was_never_opened_makes_nothing() -> None:
     device = aioascend.Device("emulator:0")
     with pytest.raises(aioascend.SessionClosed, match="is not open"):
         await device.create_stream()
+
+
+async def test_a_release_that_finds_nothing_left_is_no_error() -> None:
+    async with aioascend.Device("emulator:0") as device:
+        (core,) = process.open_devices()
+        core.control(device._handles._release_latest, core).result(10)  # a rebuild came first
+        await device.create_event()
 
 
 async def test_two_releases_at_once_are_one(books: Books) -> None:
@@ -246,6 +255,19 @@ async def test_memory_that_a_hung_stream_may_still_touch_is_not_freed_under_it(b
         assert kept == (
             hung if by_force else {*hung, "rt.malloc", "rt.malloc_host", "rt.create_context", "rt.set_device"}
         )
+
+
+@pytest.mark.logs_errors
+async def test_a_call_that_finds_the_device_lost_has_it_brought_back(emulator: Emulator) -> None:
+    async with aioascend.Device("emulator:0") as device:
+        stream = await device.create_stream()
+        host, memory = await device.malloc_host(64), await device.malloc(64)
+        emulator.faults.fail("acl.rt.memcpy_async", 507899)
+        with pytest.raises(aioascend.DeviceLost, match="507899"):
+            await stream.copy(memory, host)
+        await eventually(lambda: device.generation == 2, seconds=20)
+        with pytest.raises((aioascend.StaleLease, aioascend.DeviceLost)):
+            await stream.copy(memory, host)
 
 
 async def test_a_look_at_a_stream_that_takes_its_time_keeps_what_it_sees(emulator: Emulator) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 import aioascend
 from aioascend.emulator import Emulator
-from aioascend.runtime.worker import Worker
+from aioascend.runtime.worker import Worker, _Call
 from tests import kit
 from tests.waiting import eventually
 
@@ -141,3 +141,27 @@ def test_an_abandoned_worker_drops_what_has_not_begun() -> None:
     assert first.result(0)
     assert not any(call.done() for call in dropped)
     assert not ours("test")
+
+
+def test_a_call_that_is_interrupted_before_it_is_over_is_failed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interruption may come before its function or after its outcome."""
+    run = _Call.run
+    where = ["before", "after"]
+
+    def interrupted(call: _Call) -> None:
+        if not where:
+            run(call)
+        elif where.pop(0) == "before":
+            call.begun = True
+            raise SystemExit
+        else:
+            run(call)
+            raise SystemExit
+
+    monkeypatch.setattr(_Call, "run", interrupted)
+    worker = Worker("aioascend-test")
+    first, second, third = (worker.submit(lambda i=i: i) for i in range(3))  # type: ignore[misc]
+    with pytest.raises(SystemExit):
+        first.result(5)
+    assert (second.result(5), third.result(5)) == (1, 2)
+    worker.stop()

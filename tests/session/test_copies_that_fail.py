@@ -131,3 +131,24 @@ async def test_giving_up_a_request_of_a_device_that_is_closed_is_no_error() -> N
     request = session._request(pipeline, [x], patient=False)
     pipeline.abandon(request)
     assert request.taken
+
+
+@pytest.mark.emulated(profile=Profile(compute_default=0.2))
+async def test_who_is_cancelled_when_its_time_is_up_counts_as_cancelled() -> None:
+    """The deadline is seen first, as the withdrawal is still on its way."""
+    x = np.zeros(SMALL, np.float32)
+    async with aioascend.Session(kit.add(1), depth=1) as session:
+        pipeline = inside(session)
+        core, post = pipeline._core, pipeline._core.post
+        before = [asyncio.ensure_future(session.infer(x)) for _ in range(2)]
+        await eventually(lambda: session.statistics().running == 1)
+        late = asyncio.ensure_future(session.infer(x, timeout=0.1))
+        await eventually(lambda: session.statistics().waiting == 1)
+        core.post = lambda function, argument: function == pipeline._withdraw or post(function, argument)
+        late.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await late
+        core.post = post
+        await asyncio.gather(*before)
+        assert (session.statistics().cancelled, session.statistics().expired) == (1, 0)
+        assert idle(session)

@@ -12,7 +12,7 @@ import pytest
 
 import aioascend
 from aioascend.emulator import Emulator
-from aioascend.runtime.leases import LeasePool
+from aioascend.runtime.leases import Lease, LeasePool
 from tests import kit
 from tests.session.test_recovery_in_the_middle import core_of, inside, kill_context, ones
 from tests.session.test_under_faults import Books
@@ -151,8 +151,23 @@ async def test_who_waits_when_memory_cannot_be_made_is_served_when_there_is_some
         await leave(holder)
 
 
-async def test_idle_memory_of_a_device_that_is_closed_is_none() -> None:
+async def test_a_device_that_is_closed_has_no_idle_memory_and_nobody_to_leave_it() -> None:
     async with aioascend.Session(kit.add(1)) as session:
-        leases = pool(session)
+        leases, pipeline = pool(session), inside(session)
         assert await use(session, 1) == 2
     assert leases.give_back_idle() == 0
+    leases.let_go(Lease())
+    leases.arrays_dropped(Lease())
+    pipeline._core.recovery.leave(pipeline)
+
+
+async def test_who_asks_a_closing_session_for_memory_is_told(emulator: Emulator) -> None:
+    async with aioascend.Session(kit.add(2)):  # keeps the device open
+        session = aioascend.Session(kit.add(1))
+        await session.open()
+        leases = pool(session)
+        await session.aclose()
+        lease = Lease()
+        leases.ask(lease)
+        await lease.granted.wait()
+        assert isinstance(lease.error, aioascend.SessionClosed)
