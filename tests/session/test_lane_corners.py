@@ -161,3 +161,32 @@ async def test_runs_that_are_made_again_alone(emulator: Emulator, ex_events: boo
         assert (await session.infer(np.array([3])))[0].tolist() == [13]
         assert session.statistics().devices[0].rebuilds == 0
         assert idle(session)
+
+
+async def test_what_comes_late_for_a_place_whose_streams_were_aborted_changes_nothing() -> None:
+    async with aioascend.Session(kit.add(1)) as session:
+        assert (await session.infer(ones(1)))[0][0] == 2
+        (lane,) = inside(session).lanes
+        place = max(lane.places, key=lambda one: one.generation)
+
+        def late() -> None:
+            lane._draining += 1
+            lane._synchronized((place, place.generation - 1, []))  # it serves another request by now
+            lane.finished(place, place.generation, None)  # it has its outcome already
+
+        inside(session)._core.call(late).result(10)
+        assert not lane.held
+        assert [(await session.infer(ones(i)))[0][0] for i in range(4)] == [1, 2, 3, 4]
+        assert idle(session)
+
+
+async def test_a_request_ends_once() -> None:
+    async with aioascend.Session(kit.add(1)) as session:
+        pipeline = inside(session)
+        request = session._request(pipeline, [ones(1)], patient=False)
+        pipeline.submit(request)
+        await request.done.wait()
+        pipeline._core.call(lambda: pipeline._end(request)).result(10)  # such as of one that was given up before
+        request.give_up(RuntimeError("too late"), pipeline._core.touch)
+        assert request.result()[0][0] == 2
+        assert session.statistics().completed == 1
