@@ -165,3 +165,12 @@ def test_a_call_that_is_interrupted_before_it_is_over_is_failed_once(monkeypatch
         first.result(5)
     assert (second.result(5), third.result(5)) == (1, 2)
     worker.stop()
+
+
+def test_what_a_call_raises_is_its_waiters_alone(caplog: pytest.LogCaptureFixture) -> None:
+    worker = Worker("aioascend-test")
+    with pytest.raises(ZeroDivisionError):
+        worker.submit(lambda: 1 / 0).result(5)
+    assert worker.submit(lambda: 7).result(5) == 7
+    assert not caplog.records  # it has interrupted nothing
+    worker.stop()

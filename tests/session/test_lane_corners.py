@@ -190,3 +190,21 @@ async def test_a_request_ends_once() -> None:
         request.give_up(RuntimeError("too late"), pipeline._core.touch)
         assert request.result()[0][0] == 2
         assert session.statistics().completed == 1
+
+
+@emulated(0.5)
+async def test_where_the_events_cannot_be_asked_a_failure_may_be_any_runs(emulator: Emulator) -> None:
+    async with aioascend.Session(kit.add(1), depth=3) as session:
+        tasks = [asyncio.ensure_future(session.infer(ones(i))) for i in range(3)]
+        await eventually(lambda: session.statistics().running == 3)
+        (lane,), core = inside(session).lanes, inside(session)._core
+        emulator.faults.fail("acl.rt.query_event_status", 500002, times=None)
+
+        def blame() -> list[bool]:
+            lane._blame(core.driver.error(507011, "acl.rt.stream_query"), 1)  # the compute stream's
+            return [place.suspect for place in lane.running_places()]
+
+        assert core.call(blame).result(10) == [True] * 3
+        emulator.faults.clear()
+        assert [result[0][0] for result in await outcomes(tasks)] == [1, 2, 3]  # each was made again, alone
+        assert idle(session)
