@@ -9,7 +9,7 @@ from .args import Failure, call
 from .contexts import Context
 from .device_model import Stream
 from .process import Device, Process
-from .waiting import wait_for_device, wait_for_stream
+from .waiting import wait_for_device, wait_for_stream_to_end
 
 _MEMORY_ATTRIBUTES = range(18)
 
@@ -72,7 +72,7 @@ class DeviceCalls:
             if engine.model.ready:
                 engine.kick()
         for stream in streams:
-            wait_for_stream(self._process, stream, -1, call)
+            wait_for_stream_to_end(self._process, stream, call)
 
     @call("i")
     def reset_device_force(self, device: int) -> int:

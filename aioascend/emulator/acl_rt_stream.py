@@ -5,10 +5,11 @@ from __future__ import annotations
 from . import codes
 from .args import Failure, call
 from .device_model import Stream
+from .engine import Engine
 from .findings import counted
 from .process import Process
 from .tasks import undelivered
-from .waiting import wait_for_stream
+from .waiting import wait_for_stream, wait_for_stream_to_end
 
 
 class StreamCalls:
@@ -57,9 +58,10 @@ class StreamCalls:
                 "acl.rt.destroy_stream",
                 f"stream {stream:#x} was destroyed before unsubscribing",
             )
-        if not found.context.device.lost:
-            wait_for_stream(self._process, found, -1, "acl.rt.destroy_stream")
-            with self._process.engine_of(found).lock:
+        wait_for_stream_to_end(self._process, found, "acl.rt.destroy_stream")
+        engine = found.context.device.engine
+        if engine is not None:
+            with engine.lock:
                 lost = undelivered(found)
             if lost:
                 text = f"stream {stream:#x} was destroyed before {counted(lost, 'callback')} launched on it could run"
@@ -71,8 +73,9 @@ class StreamCalls:
     def destroy_stream_force(self, stream: int) -> int:
         """Destroy the stream with its queued work; the task that is running ends on its own."""
         found = self._explicit(stream)
-        if not found.context.device.lost:
-            self._abort(found)
+        engine = found.context.device.engine
+        if engine is not None:
+            _abort(engine, found)
             if self._process.races is not None:
                 self._process.races.settled((found,))
         self._forget(found)
@@ -83,20 +86,13 @@ class StreamCalls:
         """Drop the work that has not begun; threads that wait for the stream get 107023."""
         found = self._explicit(stream)
         self._process.chip_has("stream_abort")
-        self._abort(found)
+        _abort(self._process.engine_of(found), found)
         return codes.SUCCESS
 
     def _explicit(self, handle: int) -> Stream:
         if handle == 0:
             raise Failure(codes.INVALID_PARAM, "the default stream cannot be destroyed or aborted")
         return self._process.stream(handle)
-
-    def _abort(self, stream: Stream) -> None:
-        engine = self._process.engine_of(stream)
-        with engine.lock:
-            engine.model.drop(stream, codes.STREAM_ABORT)
-            if engine.model.ready:
-                engine.kick()
 
     def _forget(self, stream: Stream) -> None:
         process = self._process
@@ -175,3 +171,10 @@ class StreamCalls:
         """A small number for logs."""
         found = self._process.stream(stream)
         return (found.handle >> 6) & 0x7FFFFFFF, codes.SUCCESS
+
+
+def _abort(engine: Engine, stream: Stream) -> None:
+    with engine.lock:
+        engine.model.drop(stream, codes.STREAM_ABORT)
+        if engine.model.ready:
+            engine.kick()

@@ -55,6 +55,20 @@ def _wait_for_stream(process: Process, stream: Stream, milliseconds: int, call: 
     return fault
 
 
+def wait_for_stream_to_end(process: Process, stream: Stream, call: str) -> None:
+    """Wait until everything submitted to `stream` is done, for a call that gives up the stream or its context.
+
+    A device that is lost, before or meanwhile, does nothing more: the call goes on.
+    """
+    if stream.context.device.lost:
+        return
+    try:
+        wait_for_stream(process, stream, -1, call)
+    except Failure:
+        if not stream.context.device.lost:
+            raise
+
+
 def wait_for_device(process: Process, device: Device, milliseconds: int, call: str) -> None:
     """Wait for every stream of the device. A pending failure stays for its own stream's next status call."""
     engine, races = device.running(), process.races

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from ..errors import AclError, AioascendError, StaleLease
+from ..scheduling.health import Severity
 from .background import wait_for
 from .core import DeviceCore
+from .draining import drain
 from .residents import severity
 from .signal import Signal
 from .uncopyable import Uncopyable
@@ -128,13 +130,13 @@ class Point:
         self._signal.set(self._core.touch)
 
     def _synchronize(self) -> None:
-        driver = self._core.driver
-        try:
-            while not driver.synchronize_stream(self._stream, _SYNC_MS) and self._core.valid:
-                pass
-        except BaseException as failure:
-            self._error = error = driver.as_error(failure, "acl.rt.synchronize_stream")
-            self._core.recovery.report(error)
+        core = self._core
+        empty, failures = drain(core.driver, self._stream, lambda: _SYNC_MS, lambda: core.valid)
+        for error in failures:
+            self._error = error
+            core.recovery.report(error)
+        if failures and not empty and core.valid:  # only failures, again and again
+            core.recovery.report(failures[-1], Severity.CONTEXT)
         self._signal.set(lambda port: port.wake())
 
     async def wait(self, *, status: bool = True) -> None:

@@ -16,9 +16,11 @@ from ..errors import AclError, ExecutionFailed, StaleLease
 from ..memory.blocks import DeviceBlock
 from ..memory.layout import Layout, plan
 from ..model import LoadedModel
+from ..scheduling.health import Severity
 from ..scheduling.watchdog import Sight
 from .buffers import OutputBuffer
 from .core import DeviceCore, Then
+from .draining import drain
 from .request import Request
 from .residents import severity
 from .timing import PlaceEvents
@@ -204,17 +206,20 @@ class Lane:
         self._core.control(self._synchronize, place, place.generation)
 
     def _synchronize(self, place: Place, generation: int) -> None:
-        failures = []
+        failures: list[AclError] = []
+        empty = True
         for stream in (self._h2d, self._compute, self._d2h):
-            try:
-                while not (self._retired or self._hung) and not self._driver.synchronize_stream(stream, _SYNC_MS):
-                    pass
-            except BaseException as error:
-                failures.append(self._driver.as_error(error, "acl.rt.synchronize_stream"))
-        self._core.post(self._synchronized, (place, generation, failures))
+            empty, failed = drain(self._driver, stream, lambda: _SYNC_MS, self._waits)
+            failures += failed
+            if not empty:
+                break
+        self._core.post(self._synchronized, (place, generation, empty, failures))
 
-    def _synchronized(self, result: tuple[Place, int, list[AclError]]) -> None:
-        place, generation, failures = result
+    def _waits(self) -> bool:
+        return not (self._retired or self._hung)
+
+    def _synchronized(self, result: tuple[Place, int, bool, list[AclError]]) -> None:
+        place, generation, empty, failures = result
         if self._retired:
             return
         self._draining -= 1
@@ -225,7 +230,9 @@ class Lane:
             blamed = [other for other in (*self._done, *self._running) if other.error is None]
             for other in blamed:
                 other.error = _shared(error, len(blamed))
-        if generation == place.generation:  # else the streams were aborted meanwhile, and its request has its outcome
+        if not empty and not self._hung:  # only failures, again and again
+            self._die(failures[-1], [], Severity.CONTEXT)
+        elif empty and generation == place.generation:  # else the abort has given, or will give, its outcome
             self.finished(place, generation, None)
 
     # -- completion -------------------------------------------------------------------------------------------------
@@ -379,13 +386,13 @@ class Lane:
 
     # -- when the context is dead -----------------------------------------------------------------------------------
 
-    def _die(self, error: AclError, suspects: list[Place]) -> None:
+    def _die(self, error: AclError, suspects: list[Place], reach: Severity | None = None) -> None:
         """The whole context has failed: nothing is confirmed or launched any more until the recovery comes."""
         for place in suspects:
             place.suspect = True
         if not self._dead:
             self._dead = True
-            self._core.recovery.report(error)
+            self._core.recovery.report(error, reach)
 
     def retire(self) -> list[Place]:
         """Let go of everything, and hand over the places that were in use, oldest first; the lane is not used again.

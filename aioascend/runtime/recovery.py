@@ -110,10 +110,14 @@ class Recovery:
         self._core.post(self._ask, done)
         return done
 
-    def report(self, error: AclError) -> None:
-        """Somebody has seen a failure; if it reaches beyond a task, the recovery begins with the next burst."""
-        if severity(error) is not Severity.TASK:
-            self._core.post(self._observe, error)
+    def report(self, error: AclError, reach: Severity | None = None) -> None:
+        """Somebody has seen a failure; if it reaches beyond a task, the recovery begins with the next burst.
+
+        `reach` is how far it does where that is more than its code says.
+        """
+        reach = severity(error) if reach is None else reach
+        if reach is not Severity.TASK:
+            self._core.post(self._observe, (error, reach))
 
     def statistics(self) -> tuple[DeviceStatistics]:
         """How the device is; from any thread."""
@@ -169,10 +173,7 @@ class Recovery:
         if self._draining and all(resident.at_rest for resident in self._residents):
             self._begin(None)
 
-    def _observe(self, error: AclError) -> None:
-        self._observe_as((error, severity(error)))
-
-    def _observe_as(self, seen: tuple[AclError, Severity]) -> None:
+    def _observe(self, seen: tuple[AclError, Severity]) -> None:
         error, reach = seen
         step = self.health.fault(reach, time.monotonic(), sum(one.worked for one in self._residents))
         if step is None and self._draining:
@@ -257,7 +258,7 @@ class Recovery:
         """Something on the device thread was not done to its end: nobody may be left waiting for it."""
         if isinstance(argument, Request):
             self._interrupted.append((argument, error))
-        self._core.post(self._observe_as, (error, Severity.CONTEXT))
+        self._core.post(self._observe, (error, Severity.CONTEXT))
 
     # -- letting go -------------------------------------------------------------------------------------------------
 

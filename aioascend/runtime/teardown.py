@@ -13,6 +13,7 @@ from typing import Any
 
 from ..driver import Driver
 from ..errors import AioascendError
+from .draining import drain
 
 __all__ = ["Teardown"]
 
@@ -50,25 +51,25 @@ class Teardown:
             self.notes.append(text)
 
     def finish_stream(self, stream: int) -> None:
-        """Wait for a stream, or abort it once the time is up, where the product can."""
+        """Wait until nothing is under way on a stream, or abort it once the time is up, where the product can."""
         driver = self._driver
-        if self._end is None:
-            self.step(driver.synchronize_stream, stream)
+        if self._is_empty(stream, self._left_ms):
             return
         try:
-            if driver.synchronize_stream(stream, self._left_ms()):
-                return
-        except BaseException as error:  # a status it reports for its tasks, or a device that does not answer
-            self._failed(error, "acl.rt.synchronize_stream")
-            return
-        try:
-            if driver.abort_stream(stream) and driver.synchronize_stream(stream, _AFTER_ABORT_MS):
-                return
+            aborted = driver.abort_stream(stream)
         except BaseException as error:
             self._failed(error, "acl.rt.stream_abort")
+            aborted = False
+        if aborted and self._is_empty(stream, lambda: _AFTER_ABORT_MS):
             return
         self.stuck.add(stream)
         self.note(f"a stream of {driver.device} still has work and cannot be aborted")
+
+    def _is_empty(self, stream: int, milliseconds: Callable[[], int]) -> bool:
+        empty, failures = drain(self._driver, stream, milliseconds, lambda: False)
+        for failure in failures:
+            self.note(str(failure))
+        return empty
 
     def wait_until(self, arrived: Callable[[], bool]) -> None:
         """Give callbacks that are still on their way a moment; a healthy close has had them all."""
@@ -94,5 +95,4 @@ class Teardown:
             self.stuck.discard(stream)
 
     def _left_ms(self) -> int:
-        assert self._end is not None
-        return max(1, int((self._end - time.monotonic()) * 1000))
+        return -1 if self._end is None else max(1, int((self._end - time.monotonic()) * 1000))

@@ -290,9 +290,9 @@ def main() -> int:
     asyncio.run(soak.run())
     left = [str(leak) for leak in emulator.report().leaks if leak.kind != "init"]
     # What hangs cannot be waited for: the subscription of its stream ends before its callbacks.
-    rules = {violation.rule for violation in emulator.report().violations} - {"callback-dropped"}
+    forbidden = {one.rule: one for one in emulator.report().violations if one.rule != "callback-dropped"}
     soak.wrong += [f"left behind: {leak}" for leak in left]
-    soak.wrong += [f"forbidden: {rule}" for rule in rules]
+    soak.wrong += [f"forbidden: {violation}" for violation in forbidden.values()]
     return judge(soak)
 
 

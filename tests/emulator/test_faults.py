@@ -170,6 +170,35 @@ def test_losing_a_device_wakes_those_that_wait_for_it(machine: Emulator) -> None
     assert codes == {"stream": 507010, "event": 507010}
 
 
+@pytest.mark.parametrize("call, code", [("destroy_stream", 507010), ("destroy_context", 507010), ("reset_device", 0)])
+def test_what_is_waiting_to_be_given_up_when_the_device_is_lost_is_gone(
+    machine: Emulator, call: str, code: int
+) -> None:
+    npu = Driver(machine)
+    if call == "reset_device":
+        npu.ok(npu.rt.set_device(0))
+        npu.context = npu.ok(npu.rt.get_context())
+    stream = npu.stream()
+    npu.hold(stream)
+    given = {"destroy_stream": stream, "destroy_context": npu.context, "reset_device": 0}[call]
+    codes: list[int] = []
+
+    def give_up() -> None:
+        npu.rt.set_context(npu.context)
+        codes.append(getattr(npu.rt, call)(given))
+
+    thread = threading.Thread(target=give_up)
+    thread.start()
+    while not machine._process.devices[0].engine.hosts:  # type: ignore[union-attr]
+        time.sleep(0.001)
+    machine.faults.lose_device(0)
+    thread.join(5)
+    assert codes == [code]
+    process = machine._process
+    assert given not in process.streams
+    assert (npu.context in process.contexts) == (call == "destroy_stream")
+
+
 def test_a_lost_device_is_well_again_after_its_reset(machine: Emulator) -> None:
     npu = Driver(machine)
     npu.ok(npu.rt.set_device(0))

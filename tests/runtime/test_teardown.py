@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aioascend.errors import AclError, ExecutionFailed
+from aioascend.errors import AclError, DeviceLost, ExecutionFailed
 from aioascend.runtime.teardown import Teardown
 
 STREAM = 7
@@ -57,10 +57,10 @@ def torn_down(driver: Streams, seconds: float | None = 5.0) -> Teardown:
 
 
 def test_a_step_that_fails_in_a_healthy_close_is_logged_and_the_next_happen(caplog: pytest.LogCaptureFixture) -> None:
-    driver = Streams(synchronize_stream=failure("acl.rt.synchronize_stream"))
+    driver = Streams(synchronize_stream=[failure("acl.rt.synchronize_stream"), True])
     with caplog.at_level(logging.WARNING, "aioascend.runtime"):
         teardown = torn_down(driver, seconds=None)
-    assert driver.calls == [("synchronize_stream", (STREAM,)), ("destroy_stream", (STREAM,))]
+    assert driver.calls == [*[("synchronize_stream", (STREAM, -1))] * 2, ("destroy_stream", (STREAM,))]
     (record,) = caplog.records
     assert record.getMessage().startswith("while closing: acl.rt.synchronize_stream")
     assert not teardown.notes
@@ -71,7 +71,7 @@ def test_a_step_that_fails_in_a_healthy_close_is_logged_and_the_next_happen(capl
 def test_a_step_that_raises_what_is_no_error_of_ours_is_a_note_too(call: str, kind: type[BaseException]) -> None:
     answers: dict[str, Any] = {"abort_stream": False, "synchronize_stream": call == "destroy_stream"}
     teardown = torn_down(Streams(**{**answers, call: kind("returned a result")}))
-    assert f"{kind.__name__}: returned a result" in teardown.notes[-1]
+    assert any(f"{kind.__name__}: returned a result" in note for note in teardown.notes)
 
 
 def test_a_stream_that_is_done_in_time_is_destroyed_without_a_note() -> None:
@@ -84,12 +84,30 @@ def test_a_stream_that_is_done_in_time_is_destroyed_without_a_note() -> None:
     assert (teardown.notes, teardown.stuck) == ([], set())
 
 
-def test_what_the_tasks_of_a_dead_context_failed_with_is_a_note_and_the_stream_is_destroyed() -> None:
-    driver = Streams(synchronize_stream=failure("acl.rt.synchronize_stream"))
+def test_what_the_tasks_of_a_dead_context_failed_with_is_a_note_and_the_stream_is_asked_again() -> None:
+    driver = Streams(synchronize_stream=[failure("acl.rt.synchronize_stream"), True])
     teardown = torn_down(driver)
-    assert driver.names == ["synchronize_stream", "destroy_stream"]  # nothing hangs: there is nothing to abort
+    assert driver.names == ["synchronize_stream", "synchronize_stream", "destroy_stream"]  # there is nothing to abort
     (note,) = teardown.notes
     assert "507015" in note
+    assert not teardown.stuck
+
+
+@pytest.mark.parametrize("seconds", [None, 5.0])
+def test_a_stream_that_answers_with_failures_only_is_not_taken_for_an_empty_one(seconds: float | None) -> None:
+    driver = Streams(
+        synchronize_stream=failure("acl.rt.synchronize_stream"), abort_stream=False, destroy_stream_by_force=False
+    )
+    teardown = torn_down(driver, seconds)
+    assert driver.names == [*["synchronize_stream"] * 4, "abort_stream", "destroy_stream_by_force"]
+    assert teardown.stuck == {STREAM}
+
+
+def test_a_device_that_is_lost_is_not_asked_twice() -> None:
+    gone = DeviceLost(507010, "ACL_ERROR_RT_LOST_HEARTBEAT", "it is gone", "acl.rt.synchronize_stream", "npu:0", None)
+    driver = Streams(synchronize_stream=gone)
+    teardown = torn_down(driver)
+    assert driver.names == ["synchronize_stream", "destroy_stream"]  # it touches nothing any more
     assert not teardown.stuck
 
 
@@ -100,12 +118,11 @@ def test_a_stream_that_hangs_is_aborted_and_then_destroyed_like_any_other() -> N
     assert (teardown.notes, teardown.stuck) == ([], set())
 
 
-def test_an_abort_that_fails_is_a_note_and_the_stream_is_destroyed() -> None:
+def test_an_abort_that_fails_is_a_note_and_the_stream_is_destroyed_by_force() -> None:
     driver = Streams(synchronize_stream=False, abort_stream=failure("acl.rt.stream_abort"))
     teardown = torn_down(driver)
-    assert driver.names == ["synchronize_stream", "abort_stream", "destroy_stream"]
-    (note,) = teardown.notes
-    assert "acl.rt.stream_abort" in note
+    assert driver.names == ["synchronize_stream", "abort_stream", "destroy_stream_by_force"]
+    assert "acl.rt.stream_abort" in teardown.notes[0]
     assert not teardown.stuck
 
 
