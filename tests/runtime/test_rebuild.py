@@ -13,6 +13,7 @@ import pytest
 
 import aioascend
 from aioascend.emulator import Emulator, Profile
+from aioascend.scheduling.health import HealthState
 from tests import kit
 from tests.session.test_under_faults import MAKERS, Books
 from tests.waiting import eventually
@@ -63,6 +64,8 @@ async def test_what_is_opened_right_after_a_rebuild_that_failed_is_told_why(emul
     async with aioascend.Device("emulator:0") as device:
         emulator.faults.fail("acl.rt.create_context", 507899, times=None)
         rebuilding = asyncio.ensure_future(device.rebuild())
+        health = device._open_core().recovery.health
+        await eventually(lambda: health.state is not HealthState.HEALTHY)  # else an open may be the first
         opening = [asyncio.ensure_future(aioascend.Session(kit.add(1)).open()) for _ in range(8)]
         for result in await asyncio.gather(rebuilding, *opening, return_exceptions=True):
             assert isinstance(result, aioascend.AclError)

@@ -171,7 +171,7 @@ async def test_what_comes_late_for_a_place_whose_streams_were_aborted_changes_no
 
         def late() -> None:
             lane._draining += 1
-            lane._synchronized((place, place.generation - 1, []))  # it serves another request by now
+            lane._synchronized((place, place.generation - 1, True, []))  # it serves another request by now
             lane.finished(place, place.generation, None)  # it has its outcome already
 
         inside(session)._core.call(late).result(10)

@@ -580,7 +580,9 @@ async def test_a_device_that_is_being_closed_is_not_brought_back(emulator: Emula
 
 
 @pytest.mark.emulated(fatal_faults=True, profile=Profile(copy_latency=0.3, compute_default=0.2))
-async def test_memory_stays_until_its_copy_is_done_although_another_run_ends_the_wait_for_it(emulator: Emulator) -> None:
+async def test_memory_stays_until_its_copy_is_done_although_another_run_ends_the_wait_for_it(
+    emulator: Emulator,
+) -> None:
     first = aioascend.Session(kit.pos("n"), shapes={"x": (1, 2, 3, 4)}, devices="emulator:0")
     second = aioascend.Session(kit.pos("n"), shapes={"x": (2, 2, 3, 4)}, devices="emulator:0")
     async with first, second:

@@ -265,24 +265,40 @@ async def test_a_request_from_before_the_recording_is_none_of_it() -> None:
     assert len(recording.timeline().requests) == 1
 
 
-async def test_every_call_of_beginning_a_recording_may_fail_and_the_next_begins(emulator: Emulator) -> None:
+@pytest.mark.parametrize("function", ["create_stream", "create_event_ex_with_flag", "record_event"])
+async def test_every_call_of_beginning_a_recording_may_fail_and_the_next_begins(
+    emulator: Emulator, function: str
+) -> None:
     books = Books(emulator)
     async with session(depth=2) as model:
-        for function in ("create_stream", "create_event_ex_with_flag", "record_event", "query_event_status"):
-            for nth in range(1, 30):
-                rule = emulator.faults.fail(f"acl.rt.{function}", 207007, nth=nth)
-                recording = record(model)
-                (failure,) = await asyncio.gather(recording.__aenter__(), return_exceptions=True)
-                struck = rule.seen >= nth
-                emulator.faults.clear()
-                assert isinstance(failure, aioascend.AclError) == struck, failure
-                if not struck:
-                    await model.infer(X)
-                    await recording.__aexit__(None, None, None)
-                    assert len(recording.timeline().requests) == 1
-                    break
-            else:
-                raise AssertionError("more calls than expected: the loop has not tried them all")
+        for nth in range(1, 30):
+            rule = emulator.faults.fail(f"acl.rt.{function}", 207007, nth=nth)
+            recording = record(model)
+            (failure,) = await asyncio.gather(recording.__aenter__(), return_exceptions=True)
+            struck = rule.seen >= nth
+            emulator.faults.clear()
+            assert isinstance(failure, aioascend.AclError) == struck, failure
+            if not struck:
+                await model.infer(X)
+                await recording.__aexit__(None, None, None)
+                assert len(recording.timeline().requests) == 1
+                break
+        else:
+            raise AssertionError("more calls than expected: the loop has not tried them all")
+    books.assert_balanced()
+
+
+@pytest.mark.parametrize("nth", [1, 2, 4])  # of the first comparison of the clocks, and of later ones: at least 5 ask
+async def test_an_event_that_cannot_be_asked_ends_the_beginning_of_a_recording(emulator: Emulator, nth: int) -> None:
+    books = Books(emulator)
+    async with session(depth=2) as model:
+        emulator.faults.fail("acl.rt.query_event_status", 207007, nth=nth)
+        with pytest.raises(aioascend.AclError, match="207007"):
+            async with record(model):
+                pass
+        async with record(model) as recording:
+            await model.infer(X)
+        assert len(recording.timeline().requests) == 1
     books.assert_balanced()
 
 
