@@ -3,6 +3,7 @@
 Where there is no NPU the same code runs on an embedded emulator whose answers come from ONNX Runtime.
 """
 
+from .depth import AutoDepth
 from .devices import DeviceInfo, devices
 from .errors import (
     AclError,
@@ -35,6 +36,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AclError",
     "AioascendError",
+    "AutoDepth",
     "BackendUnavailable",
     "BlockingCallInLoop",
     "DeadlineExceeded",

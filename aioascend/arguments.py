@@ -1,16 +1,27 @@
-"""Numbers that callers give: seconds, counts and priorities, whatever type of number they are."""
+"""What callers give: seconds, counts and priorities, whatever type of number they are, and names."""
 
 from __future__ import annotations
 
 import math
+import os
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from .errors import InvalidInput
 
-__all__ = ["limit_of", "priority_of", "seconds_above_zero", "whole_number"]
+__all__ = [
+    "base_name",
+    "device_names",
+    "finite_seconds",
+    "limit_of",
+    "priority_of",
+    "seconds_above_zero",
+    "share_of",
+    "whole_number",
+]
 
 _PRIORITIES = 100
 """Classes of requests, not scores of single ones: choosing the next walks over those that are in use."""
@@ -36,6 +47,22 @@ def seconds_above_zero(argument: str, value: float | None) -> float | None:
     return _finite(seconds)
 
 
+def finite_seconds(argument: str, value: float) -> float:
+    """The seconds of a limit that there has to be, above 0; raises `InvalidInput`."""
+    seconds = _real(value)
+    if seconds is None or seconds <= 0 or _finite(seconds) is None:
+        raise InvalidInput(f"{argument}: wanted seconds above 0, given {value!r}")
+    return seconds
+
+
+def share_of(argument: str, value: float) -> float:
+    """A share of something, 0 or more (0.05: 5 %); raises `InvalidInput`."""
+    share = _real(value)
+    if share is None or not 0 <= share < math.inf:
+        raise InvalidInput(f"{argument}: wanted a share of at least 0 (0.05: 5 %), given {value!r}")
+    return share
+
+
 def whole_number(argument: str, value: int, least: int, most: int | None = None) -> int:
     """The value as an int, from `least` to `most`; raises `InvalidInput`."""
     if not _is_whole(value) or value < least:
@@ -53,6 +80,23 @@ def priority_of(priority: int) -> int:
             f"given {priority!r}"
         )
     return int(priority)
+
+
+def device_names(devices: str | Sequence[str]) -> str:
+    """The names as one text, with commas between them; raises `InvalidInput`."""
+    if isinstance(devices, str):
+        return devices
+    if isinstance(devices, Sequence) and all(isinstance(name, str) for name in devices):
+        return ",".join(devices)
+    raise InvalidInput(f'devices: wanted a name such as "npu:0", or several, given {devices!r}')
+
+
+def base_name(model: str | os.PathLike[str]) -> str:
+    """The file name of a path; raises `InvalidInput`."""
+    try:
+        return os.path.basename(os.fspath(model))
+    except TypeError:
+        raise InvalidInput(f"model: wanted a path or bytes, given {type(model).__name__}") from None
 
 
 def _is_whole(value: Any) -> bool:

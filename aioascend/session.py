@@ -16,7 +16,8 @@ from typing import Any, Literal
 import numpy as np
 
 from . import driver
-from .arguments import limit_of, priority_of, seconds_above_zero, whole_number
+from .arguments import base_name, device_names, limit_of, priority_of, seconds_above_zero, whole_number
+from .depth import GIVEN, MOST_DEPTH, NOT_MEASURED, AutoDepth, depth_of, find_depth
 from .errors import BlockingCallInLoop, InvalidInput, SessionClosed
 from .mapping import map_ordered
 from .model import Outputs, ShapeOptions, TensorSpec, check_inputs, open_source
@@ -45,9 +46,6 @@ __all__ = ["Session"]
 logger = logging.getLogger("aioascend.session")
 
 Model = str | os.PathLike[str] | bytes | bytearray | memoryview
-# A stream holds about 2,000 tasks, and a submission to a full one blocks with the GIL held (pyACL reference §3); a
-# request takes three of them at most.
-_MOST_DEPTH = 256
 # Of three streams each, where a device has 512 to 2,048 (pyACL reference §6): what is too many for it fails to open.
 _MOST_INSTANCES = 256
 # 1,024 requests of 1 MiB: below that size the number of requests is what bounds the queue, above it the memory.
@@ -73,7 +71,9 @@ class Session(Uncopyable):
     of them), else from ``output_shapes``.
 
     ``depth`` is the number of requests on the device at once for each of the ``instances`` of the model that are
-    loaded; ``warmup`` runs the model that often, on zeros, at open.
+    loaded. ``"auto"`` measures at open, on zeros or ``examples``: one place first, then one more at a time while
+    throughput grows by more than 5 %, for 2 s at most; an `AutoDepth` sets these bounds. `depth_reason` says why the
+    search ended. ``warmup`` runs the model that often, on the same inputs, at open.
 
     ``max_waiting`` bounds the queue before the device, and so how long a request may have to wait in it;
     ``max_waiting_bytes`` bounds the bytes of input in it, and so the memory that waiting callers keep alive, because
@@ -103,7 +103,7 @@ class Session(Uncopyable):
         examples: Mapping[str, Any] | None = None,
         output_shapes: Mapping[str, Sequence[int]] | None = None,
         instances: int = 1,
-        depth: int = 3,
+        depth: int | Literal["auto"] | AutoDepth = 3,
         max_waiting: int = 1024,
         max_waiting_bytes: int = _WAITING_BYTES,
         warmup: int = 0,
@@ -111,15 +111,16 @@ class Session(Uncopyable):
         stall_timeout: float | None = 300.0,
     ) -> None:
         self._model: Model | None = model  # until it is opened; then its recipe has it
-        self._devices = _device_names(devices)
+        self._devices = device_names(devices)
         self._options = ShapeOptions(shapes, examples, output_shapes, dry_run)
         self._instances = whole_number("instances", instances, 1, _MOST_INSTANCES)
-        self._depth = whole_number("depth", depth, 1, _MOST_DEPTH)
+        self._auto, self._depth = depth_of(depth, MOST_DEPTH)
+        self._depth_reason = GIVEN if self._auto is None else NOT_MEASURED
         self._max_waiting = whole_number("max_waiting", max_waiting, 0)
         self._max_waiting_bytes = whole_number("max_waiting_bytes", max_waiting_bytes, 0)
         self._warmup = whole_number("warmup", warmup, 0)
         self._stall_timeout = seconds_above_zero("stall_timeout", stall_timeout)
-        self._name = f"<{len(model)} bytes>" if isinstance(model, (bytes, bytearray, memoryview)) else _basename(model)
+        self._name = f"<{len(model)} bytes>" if isinstance(model, (bytes, bytearray, memoryview)) else base_name(model)
         self._lock = threading.Lock()
         self._state: State = "new"
         self._opened: Future[None] | None = None
@@ -238,6 +239,16 @@ class Session(Uncopyable):
         """The name of the device it is open on, or what was asked for before that."""
         return self._core.name if self._core is not None else self._devices
 
+    @property
+    def depth(self) -> int:
+        """Requests on the device at once for each instance; 1 with ``depth="auto"`` before the open."""
+        return self._depth
+
+    @property
+    def depth_reason(self) -> str:
+        """Why the depth is what it is: what the search of ``depth="auto"`` has found, or that it was given."""
+        return self._depth_reason
+
     def statistics(self) -> SessionStatistics:
         """A snapshot of what the session is doing and has done; from any thread, never blocks."""
         pipeline = self._pipeline
@@ -261,6 +272,7 @@ class Session(Uncopyable):
             refused=counters.refused if counters else 0,
             repeated=pipeline.repeated if pipeline else 0,
             devices=self._core.recovery.statistics() if self._core is not None else (),
+            depth_reason=self._depth_reason,
         )
 
     def recording_source(self) -> TimingSource:
@@ -440,7 +452,7 @@ class Session(Uncopyable):
             del model
             pipeline = build.result()
             try:
-                self._warm_up(pipeline)
+                self._warm_up(core, pipeline)
             except BaseException:
                 self._stop(core, pipeline, drain=False)
                 raise
@@ -469,15 +481,23 @@ class Session(Uncopyable):
         finally:
             self._state = "closed"
 
-    def _warm_up(self, pipeline: Pipeline) -> None:
+    def _warm_up(self, core: DeviceCore, pipeline: Pipeline) -> None:
         examples = self._options.examples
         specs = pipeline.signature.inputs
         zeros = {spec.name: examples.get(spec.name, np.zeros(spec.shape, spec.dtype)) for spec in specs}
+
+        def make() -> Request:
+            return self._request(pipeline, [zeros], patient=True)
+
         for _ in range(self._warmup):
-            request = self._request(pipeline, [zeros], patient=True)
+            request = make()
             pipeline.submit(request)
             request.done.wait_blocking()
             request.result()
+        if self._auto is not None:
+            choice = find_depth(core, pipeline, self._auto, make, lambda: self._state == "opening")
+            self._depth, self._depth_reason = choice.depth, choice.reason
+            logger.info("%s on %s: depth %d: %s", self._name, core.name, choice.depth, choice.reason)
 
     def _stop(self, core: DeviceCore, pipeline: Pipeline, *, drain: bool) -> None:
         idle = threading.Event()
@@ -551,21 +571,6 @@ def _build(
 ) -> Pipeline:
     """Load the model and make the session's pipeline; control thread."""
     return make(Recipe(open_source(model), options, instances, depth, stall_timeout))
-
-
-def _device_names(devices: str | Sequence[str]) -> str:
-    if isinstance(devices, str):
-        return devices
-    if isinstance(devices, Sequence) and all(isinstance(name, str) for name in devices):
-        return ",".join(devices)
-    raise InvalidInput(f'devices: wanted a name such as "npu:0", or several, given {devices!r}')
-
-
-def _basename(model: str | os.PathLike[str]) -> str:
-    try:
-        return os.path.basename(os.fspath(model))
-    except TypeError:
-        raise InvalidInput(f"model: wanted a path or bytes, given {type(model).__name__}") from None
 
 
 def _refuse_in_loop(called: str, instead: str) -> None:

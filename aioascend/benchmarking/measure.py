@@ -12,7 +12,7 @@ from typing import Any, Literal
 from ..errors import AioascendError
 from ..model import TensorSpec
 from ..runtime.device import Device
-from ..scheduling.autodepth import AutoDepth, Choice, choose
+from ..scheduling.autodepth import Choice, DepthSearch, choose
 from ..session import Session
 from ..telemetry import Summary, Timeline, record, summarize
 from .load import Call, Distribution, Load, Loaded, closed_loop, open_loop
@@ -128,7 +128,7 @@ async def measure(plan: Plan, progress: Progress = lambda what, share: None) -> 
     async with Device(plan.devices) as device:
         device_open = now() - started
         if plan.depths == "auto":
-            auto = AutoDepth()
+            auto = DepthSearch()
             while (depth := auto.trying) is not None:
                 found = await _depth(plan, device.name, depth, progress)
                 levels += found

@@ -5,6 +5,7 @@ It goes with the context: after a rebuild the session gets another one, made fro
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ from ..memory.layout import plan
 from ..model import LoadedModel, ModelSource, ShapeOptions, Signature, load_models
 from .buffers import InputBuffer
 from .core import DeviceCore
-from .lane import Lane
+from .lane import Extra, Lane
 
 __all__ = ["Equipment", "Recipe"]
 
@@ -36,9 +37,23 @@ class Recipe:
         return self.instances * (self.depth + 1)
 
     @property
+    def leases(self) -> int:
+        """Pinned input buffers that are lent to callers: two at least, as one is written while the other runs."""
+        return max(2, self.instances * self.depth)
+
+    @property
     def outlets(self) -> int:
         """Pinned output buffers a lane: one more than can run, as results are copied out while a full set runs."""
         return self.depth + 1
+
+
+@dataclass
+class Growth:
+    """One more place for every lane, made after the open, with the pinned buffers that belong to it."""
+
+    staging: list[InputBuffer]
+    extras: list[Extra]
+    free: Callable[[], None]
 
 
 class Equipment:
@@ -56,14 +71,47 @@ class Equipment:
             for model in models:
                 stack.callback(core.quietly, model.unload)
             self.signature = _same(models, expected, recipe.source.name)
-            layout = plan(self.signature.input_nbytes)
-            self.staging: list[InputBuffer] = []
-            for _ in range(recipe.staging):
-                buffer = InputBuffer(core.driver, layout, self.signature.inputs)
-                stack.callback(core.quietly, buffer.block.free)
-                self.staging.append(buffer)
+            self._layout = plan(self.signature.input_nbytes)
+            self.staging = self._make_staging(recipe.staging, stack)
             self.lanes = [Lane(core, model, recipe, stack) for model in models]
+            self._growths: list[Growth] = []
             self._stack = stack.pop_all()
+
+    def _make_staging(self, count: int, stack: ExitStack) -> list[InputBuffer]:
+        core = self._core
+        buffers = []
+        for _ in range(count):
+            buffer = InputBuffer(core.driver, self._layout, self.signature.inputs)
+            stack.callback(core.quietly, buffer.block.free)
+            buffers.append(buffer)
+        return buffers
+
+    def make_growth(self) -> Growth:
+        """Make one more place for every lane; control thread. Nothing is left behind when it raises."""
+        with ExitStack() as stack:
+            staging = self._make_staging(len(self.lanes), stack)
+            extras = [lane.make_extra(stack) for lane in self.lanes]
+            # Freed before the streams of the lanes go, which `close` has waited for by then.
+            growth = Growth(staging, extras, stack.pop_all().close)
+        self._stack.callback(growth.free)
+        return growth
+
+    def add(self, growth: Growth) -> None:
+        """Use what `make_growth` has made; device thread."""
+        self._growths.append(growth)
+        self.staging += growth.staging
+        for lane, extra in zip(self.lanes, growth.extras, strict=True):
+            lane.add(extra)
+
+    def take_last(self) -> Growth | None:
+        """Stop using the latest growth, which is to be freed then, if there is one; device thread, while idle."""
+        if not self._growths:
+            return None
+        growth = self._growths.pop()
+        self.staging = [buffer for buffer in self.staging if buffer not in growth.staging]
+        for lane, extra in zip(self.lanes, growth.extras, strict=True):
+            lane.take(extra)
+        return growth
 
     def close(self) -> None:
         """Give everything back; control thread, when nothing of it is queued any more, or the context is dead."""

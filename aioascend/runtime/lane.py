@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import AclError, ExecutionFailed, StaleLease
@@ -28,7 +29,7 @@ from .timing import PlaceEvents
 if TYPE_CHECKING:
     from .equipment import Recipe
 
-__all__ = ["Lane", "Place"]
+__all__ = ["Extra", "Lane", "Place"]
 
 _COPY_IN, _COMPUTE, _COPY_OUT = range(3)
 _ABORT_MS = 200  # how long a stream may take to be empty after it was aborted
@@ -60,12 +61,20 @@ class Place:
         stack.callback(lambda: quietly(driver.destroy_event, self.computed))
 
 
+@dataclass(frozen=True)
+class Extra:
+    """One more place and one more pinned output buffer for a lane."""
+
+    place: Place
+    outlet: OutputBuffer
+
+
 class Lane:
     """A model instance on three streams; built and torn down on the control thread, otherwise used on the device's."""
 
     def __init__(self, core: DeviceCore, model: LoadedModel, recipe: Recipe, stack: ExitStack) -> None:
         driver, quietly = core.driver, core.quietly
-        signature = model.signature
+        self._signature = signature = model.signature
         self._core = core
         self._driver = driver
         self._model_id = model.model_id
@@ -102,6 +111,26 @@ class Lane:
         core.attach(self._d2h)
         self._attached = True
         stack.callback(self.finish_streams)
+
+    def make_extra(self, stack: ExitStack) -> Extra:
+        """Make one more place and outlet; control thread."""
+        core, signature = self._core, self._signature
+        inputs, outputs = plan(signature.input_nbytes), plan(signature.output_nbytes)
+        outlet = OutputBuffer(self._driver, outputs, signature.outputs)
+        stack.callback(core.quietly, outlet.block.free)
+        return Extra(Place(core, inputs, outputs, stack), outlet)
+
+    def add(self, extra: Extra) -> None:
+        """Use it from now on."""
+        self.places.append(extra.place)
+        self._free.append(extra.place)
+        self.outlets.append(extra.outlet)
+
+    def take(self, extra: Extra) -> None:
+        """Stop using it; nothing of the lane is in use."""
+        self.places.remove(extra.place)
+        self._free.remove(extra.place)
+        self.outlets.remove(extra.outlet)
 
     def finish_streams(self) -> None:
         """Wait for the streams and end the completions on them; control thread. A second call does nothing."""

@@ -240,6 +240,11 @@ class LeasePool:
         if not lease.ordinary:
             self._core.check_generation(lease.generation, "pinned input memory")
 
+    def resize(self, limit: int) -> None:
+        """From now on there may be `limit` buffers; nothing is lent."""
+        self._room += limit - self._limit
+        self._limit = limit
+
     def hold(self) -> None:
         """Lend nothing: the context is going, and the idle buffers with it."""
         self._held = True

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 
 from ..errors import AclError, AioascendError, again
 from ..memory.layout import plan
@@ -16,7 +17,7 @@ from ..scheduling.watchdog import Sight
 from ..telemetry.recording import Recorder
 from ..telemetry.statistics import Counters
 from .core import DeviceCore
-from .equipment import Equipment, Recipe
+from .equipment import Equipment, Growth, Recipe
 from .lane import Lane
 from .leases import LeasePool
 from .request import Array, Request
@@ -48,12 +49,11 @@ class Tenant(ABC):
             max_waiting=max_waiting,
             max_waiting_bytes=max_waiting_bytes,
         )
-        places = recipe.instances * recipe.depth
         self.leases = LeasePool(
             core,
             plan(self.signature.input_nbytes),
             self.signature.inputs,
-            limit=max(2, places),
+            limit=recipe.leases,
             ordinary_bytes=max_waiting_bytes,
         )
         self.timing = Timing(core, self)
@@ -63,6 +63,7 @@ class Tenant(ABC):
         self._to_save: list[Request] = []
         self._alone: tuple[Request, Callable[[], None]] | None = None
         self._repeated = 0
+        self._uncounted = 0  # requests that have worked and are in no counter
         self._equip(equipment)
 
     def move_in(self) -> None:
@@ -96,6 +97,60 @@ class Tenant(ABC):
     def refused(self) -> AioascendError | None:
         """What requests are refused with at present, because the device is lost or the model cannot be restored."""
         return self._refused
+
+    # -- how many places there are ----------------------------------------------------------------------------------
+
+    @property
+    def depth(self) -> int:
+        """The places of each lane."""
+        return self._recipe.depth
+
+    def grow(self) -> None:
+        """Give every lane one place more; control thread, while the session has no requests.
+
+        Raises `OutOfMemory` and what else making it raises; then everything is as it was.
+        """
+        equipment = self._equipment
+        growth = None if equipment is None else self._core.memory.retrying(equipment.make_growth)
+
+        def add() -> None:
+            if growth is not None:
+                assert equipment is not None
+                equipment.add(growth)
+                if self._fitted is equipment:
+                    self._staging += growth.staging
+            self._resize(self.depth + 1)
+
+        self._core.call(add).result()
+
+    def shrink(self) -> None:
+        """Undo the last `grow`; control thread, while the session has no requests.
+
+        Where the context was rebuilt since, or is about to be, the place stays where it is, unused, until then.
+        """
+        equipment = self._equipment
+
+        def take() -> Growth | None:
+            # Without lanes: the context goes, and with it the equipment, which a stream that hangs may still touch.
+            growth = equipment.take_last() if equipment is not None and self._lanes else None
+            if growth is not None:
+                self._staging = [buffer for buffer in self._staging if buffer not in growth.staging]
+            self._resize(self.depth - 1)
+            return growth
+
+        growth = self._core.call(take).result()
+        if growth is not None:
+            growth.free()
+
+    def recount(self, counters: Counters) -> None:
+        """Go on counting from an earlier state of the counters; device thread."""
+        self._uncounted += self.counters.completed - counters.completed
+        self.counters = counters
+
+    def _resize(self, depth: int) -> None:
+        self._recipe = recipe = replace(self._recipe, depth=depth)
+        self.admission.resize(depth=depth, staging=recipe.staging, outlets=recipe.outlets)
+        self.leases.resize(recipe.leases)
 
     # -- what the way of a request gives -----------------------------------------------------------------------------
 
@@ -134,7 +189,7 @@ class Tenant(ABC):
     @property
     def worked(self) -> int:
         """How many requests have worked."""
-        return self.counters.completed
+        return self._uncounted + self.counters.completed
 
     def knows(self, request: Request) -> bool:
         """Whether the request is in line, on the device, or has been handed over."""

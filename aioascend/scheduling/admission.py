@@ -218,6 +218,15 @@ class Admission(Generic[T]):
         else:
             self._held.discard(lane)
 
+    def resize(self, *, depth: int, staging: int, outlets: int) -> None:
+        """From now on these are its bounds; what is taken away is free."""
+        more = staging - self._all_staging
+        if more < 0 and self._staging:
+            raise Stale(f"{len(self._staging)} items are in staging buffers, of which {-more} are to be taken away")
+        self.depth, self.outlets, self._all_staging = depth, outlets, staging
+        self._free_staging += more
+        self._free_pinned += more
+
     def recall(self, running: Iterable[T], terms: Callable[[T], tuple[int, float | None]]) -> None:
         """What was on the device is not any more: `running` and what was staged stand at the head of the line again.
 

@@ -1,6 +1,6 @@
 """How many requests to have on the device at once: the least depth beyond which throughput hardly grows.
 
-No clock and no device: whoever measures asks `AutoDepth.trying` for the next depth, and tells it the throughput.
+No clock and no device: whoever measures asks `DepthSearch.trying` for the next depth, and tells it the throughput.
 
 Throughput over depth rises until the slowest stage is never idle and is flat from there, while every further request
 on the device only waits there longer. So one place is measured first, then one more at a time; the first that brings
@@ -9,14 +9,19 @@ less than `gain` ends the search, and it is not taken.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
-__all__ = ["GAIN", "MOST", "AutoDepth", "Choice", "choose"]
+__all__ = ["GAIN", "LEAST", "MOST", "Choice", "DepthSearch", "choose", "steady_rate"]
 
 GAIN = 0.05
 """What another place must bring: below that a difference is noise on most machines."""
 MOST = 8
+LEAST = 8
+"""So many ends, after a pipeline has filled, make a rate."""
+_BLOCKS = 5
 
 
 @dataclass(frozen=True)
@@ -27,7 +32,7 @@ class Choice:
     reason: str
 
 
-class AutoDepth:
+class DepthSearch:
     """A search for the depth of a session.
 
     `gain` is the growth in throughput that one more place must bring (0.05: 5 %), `most` the greatest depth tried.
@@ -70,6 +75,29 @@ class AutoDepth:
             self._choice = Choice(depth - 1, _too_little(depth - 1, depth, self._measured[-2], throughput, self._gain))
         elif depth == self._most:
             self._choice = Choice(depth, _last(self.curve, self._gain))
+
+    def give_up(self, reason: str) -> None:
+        """The depth being tried cannot be measured, for `reason`: what has been found so far has to do."""
+        if self._choice is not None:
+            raise RuntimeError("the search is over")
+        self._choice = Choice(max(1, len(self._measured)), reason)
+
+
+def steady_rate(ends: Sequence[float], filling: int, least: int = LEAST) -> float | None:
+    """Ends a second, once a pipeline is full: the first `filling` are those of filling it.
+
+    The median of five blocks, because a pause of the machine makes one block slow and not the device. None where there
+    are not as many as `least` ends after the filling.
+    """
+    steady = ends[max(0, filling - 1) :]  # the last of filling is where the clock starts
+    count = len(steady) - 1
+    if count < least:
+        return None
+    blocks = _BLOCKS if count >= _BLOCKS * LEAST else 1
+    bounds = [count * block // blocks for block in range(blocks + 1)]
+    seconds = [(steady[last] - steady[first]) / (last - first) for first, last in pairwise(bounds)]
+    middle = statistics.median(seconds)
+    return 1 / middle if middle > 0 else None
 
 
 def choose(curve: Mapping[int, float], gain: float = GAIN) -> Choice:

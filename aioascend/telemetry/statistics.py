@@ -46,7 +46,8 @@ class SessionStatistics:
     opened: each is in one of them, once its memory is free again. What was no request to begin with (`InvalidInput`,
     `StaleLease`, `SessionClosed` at the door) is in none. `repeated` counts the runs that were made again
     because a failure could not be told from a neighbour's, or had killed the context under them. `leased` pinned inputs
-    are in callers' hands. `devices` tells how the session's devices are, once it was opened.
+    are in callers' hands. `devices` tells how the session's devices are, once it was opened,
+    and `depth_reason` why the depth is what it is.
     """
 
     state: str
@@ -66,3 +67,4 @@ class SessionStatistics:
     refused: int
     repeated: int
     devices: tuple[DeviceStatistics, ...] = ()
+    depth_reason: str = "it was given"

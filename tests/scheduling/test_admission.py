@@ -399,3 +399,33 @@ def test_ten_thousand_waiting_callers_cost_no_more_each_than_ten() -> None:
         return touched / count
 
     assert cost(10_000) < 2 * cost(1000)
+
+
+def test_there_may_be_more_places_or_fewer_from_now_on() -> None:
+    admission = queue(depth=1, staging=2, outlets=2)
+    for item in range(6):
+        admission.offer(item, patient=True)
+    assert stage_all(admission) == [(0, 0)]
+    admission.resize(depth=3, staging=4, outlets=4)
+    assert stage_all(admission) == [(1, 0), (2, 0)]
+    assert (admission.running, admission.staging, admission.waiting) == (3, 1, 2)
+    for item in (0, 1, 2):
+        admission.finished(item, 1.0)
+        admission.drained(item)
+    with pytest.raises(Stale, match="1 items are in staging buffers, of which 2 are to be taken away"):
+        admission.resize(depth=1, staging=2, outlets=2)
+    admission.withdraw(3)
+    for _ in range(4):
+        admission.staging_freed()
+    admission.resize(depth=1, staging=2, outlets=2)
+    assert stage_all(admission) == [(4, 0)]
+    assert (admission.running, admission.staging) == (1, 1)
+
+
+def test_pinned_memory_of_its_own_is_counted_by_the_same_bound() -> None:
+    admission = queue(depth=1, staging=1, outlets=2)
+    admission.resize(depth=1, staging=2, outlets=2)
+    for item in range(4):
+        admission.offer(item, pinned=True)
+    assert stage_all(admission) == [(0, 0)]
+    assert (admission.staging, admission.waiting) == (2, 1)

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from aioascend.scheduling.admission import Admission, QueueFull, Stale, Where
 
-DEPTH, STAGING, OUTLETS, MAX_WAITING, MAX_BYTES, SHARE = 2, 3, 3, 4, 10, 3
+DEPTH, MAX_WAITING, MAX_BYTES, SHARE = 2, 4, 10, 3
 
 
 @dataclass
@@ -47,15 +47,16 @@ class AdmissionMachine(RuleBasedStateMachine):
         self.turns = 0
         self.refused = 0
         self.now = 0.0
+        self.depth = DEPTH
 
     @initialize(lanes=st.integers(1, 2))
     def begin(self, lanes: int) -> None:
         self.lanes = lanes
         self.admission: Admission[Item] = Admission(
             lanes=lanes,
-            depth=DEPTH,
-            staging=STAGING,
-            outlets=OUTLETS,
+            depth=self.depth,
+            staging=self.depth + 1,
+            outlets=self.depth + 1,
             max_waiting=MAX_WAITING,
             max_waiting_bytes=MAX_BYTES,
             share=SHARE,
@@ -79,7 +80,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         before = len(self.at("waiting"))
         item = Item(len(self.items), priority, nbytes, deadline, patient, pinned, self.turns, before)
         options = {"priority": priority, "nbytes": nbytes, "deadline": deadline, "patient": patient, "pinned": pinned}
-        free = STAGING - self.buffers
+        free = self.depth + 1 - self.buffers
         total = sum(other.nbytes for other in self.impatient())
         full = len(self.impatient()) >= MAX_WAITING + free or total + nbytes > MAX_BYTES + free * nbytes
         if full and not patient:
@@ -173,6 +174,13 @@ class AdmissionMachine(RuleBasedStateMachine):
         self.admission.hold(lane, held)
         (self.held.add if held else self.held.discard)(lane)
 
+    @precondition(lambda self: self.admission.idle)
+    @rule(depth=st.integers(1, 4))
+    def resize(self, depth: int) -> None:
+        """Nothing is under way, and there are more or fewer places from now on."""
+        self.admission.resize(depth=depth, staging=depth + 1, outlets=depth + 1)
+        self.depth = depth
+
     @precondition(lambda self: self.at("running") and not self.at("copying", "draining"))
     @rule(data=st.data())
     def recall(self, data: st.DataObject) -> None:
@@ -217,12 +225,12 @@ class AdmissionMachine(RuleBasedStateMachine):
         for lane in range(getattr(self, "lanes", 0)):
             running = [item for item in self.at("running") if item.lane == lane]
             draining = [item for item in self.at("draining") if item.lane == lane]
-            assert len(running) <= DEPTH
-            assert len(running) + len(draining) <= OUTLETS
-        assert 0 <= self.buffers <= STAGING
-        assert len([item for item in self.at("staged") if item.pinned]) <= STAGING
-        assert len(self.impatient()) <= MAX_WAITING + STAGING
-        assert sum(item.nbytes for item in self.impatient()) <= MAX_BYTES + 6 * STAGING
+            assert len(running) <= self.depth
+            assert len(running) + len(draining) <= self.depth + 1
+        assert 0 <= self.buffers <= self.depth + 1
+        assert len([item for item in self.at("staged") if item.pinned]) <= self.depth + 1
+        assert len(self.impatient()) <= MAX_WAITING + self.depth + 1
+        assert sum(item.nbytes for item in self.impatient()) <= MAX_BYTES + 6 * (self.depth + 1)
 
     @invariant()
     def launches_keep_the_order_within_a_priority(self) -> None:

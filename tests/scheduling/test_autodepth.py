@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioascend.scheduling.autodepth import AutoDepth, Choice, choose
+from aioascend.scheduling.autodepth import Choice, DepthSearch, choose, steady_rate
 
 TIMES = st.floats(0.1, 20)
 RATES = st.floats(0.01, 1e6)
 
 
-def search(throughput: dict[int, float], **options: float) -> AutoDepth:
+def search(throughput: dict[int, float], **options: float) -> DepthSearch:
     """Search a curve that is told in advance."""
-    auto = AutoDepth(**options)  # type: ignore[arg-type]
+    auto = DepthSearch(**options)  # type: ignore[arg-type]
     while (depth := auto.trying) is not None:
         auto.measured(throughput[depth])
     return auto
@@ -39,7 +39,7 @@ def test_the_depth_of_a_pipeline_is_what_keeps_its_slowest_stage_busy(stages: tu
 
 
 def test_one_place_is_measured_first_and_then_one_more_at_a_time() -> None:
-    auto = AutoDepth()
+    auto = DepthSearch()
     tried = []
     while (depth := auto.trying) is not None:
         tried.append(depth)
@@ -115,15 +115,65 @@ def test_of_a_table_the_least_depth_is_chosen_that_none_after_it_beats(curve: di
 
 def test_what_makes_no_sense_is_refused() -> None:
     with pytest.raises(ValueError, match="gain"):
-        AutoDepth(gain=float("nan"))
+        DepthSearch(gain=float("nan"))
     with pytest.raises(ValueError, match="most"):
-        AutoDepth(most=0)
+        DepthSearch(most=0)
     with pytest.raises(ValueError, match="no depth"):
         choose({})
-    auto = AutoDepth(most=1)
+    auto = DepthSearch(most=1)
     with pytest.raises(ValueError, match="throughput"):
         auto.measured(float("nan"))
     auto.measured(0.0)
     assert auto.choice == Choice(1, "it is the only depth that was tried")
     with pytest.raises(RuntimeError, match="over"):
         auto.measured(1.0)
+
+
+def test_a_search_that_cannot_go_on_keeps_what_it_has_found() -> None:
+    auto = DepthSearch()
+    auto.measured(1.0)
+    auto.measured(2.0)
+    assert auto.trying == 3
+    auto.give_up("there is no memory for depth 3")
+
+    assert auto.choice == Choice(2, "there is no memory for depth 3")
+    assert auto.trying is None
+    with pytest.raises(RuntimeError, match="over"):
+        auto.give_up("twice")
+
+
+def test_a_search_that_has_measured_nothing_stays_at_one_place() -> None:
+    auto = DepthSearch()
+    auto.give_up("there was no time")
+
+    assert auto.choice == Choice(1, "there was no time")
+
+
+def ends(seconds: float, count: int, start: float = 0.0) -> list[float]:
+    return [start + seconds * (index + 1) for index in range(count)]
+
+
+def test_the_rate_is_that_of_a_full_pipeline() -> None:
+    filling = [5.0, 5.0, 9.0]  # the first answers come late, and together
+    assert steady_rate(filling + ends(0.5, 10, 9.0), len(filling)) == pytest.approx(2)
+
+
+def test_a_pause_of_the_machine_is_not_the_devices() -> None:
+    times = ends(0.01, 60)
+    late = [at + 1.0 if index > 30 else at for index, at in enumerate(times)]
+
+    assert steady_rate(late, 1) == pytest.approx(100)
+
+
+@given(st.floats(1e-6, 1e3), st.integers(0, 100), st.integers(0, 10))
+def test_ends_at_equal_distances_have_their_rate_or_are_too_few(seconds: float, count: int, filling: int) -> None:
+    rate = steady_rate(ends(seconds, count), filling)
+
+    if count - max(1, filling) < 8:
+        assert rate is None
+    else:
+        assert rate == pytest.approx(1 / seconds)
+
+
+def test_ends_at_one_time_have_no_rate() -> None:
+    assert steady_rate([1.0] * 50, 2) is None

@@ -19,6 +19,8 @@ pytestmark = pytest.mark.usefixtures("emulator")
         ({"depth": 0}, "depth: wanted a whole number of at least 1, given 0"),
         ({"depth": 1.5}, "depth: wanted a whole number"),
         ({"depth": 257}, "depth: wanted at most 256, given 257"),
+        ({"depth": "deep"}, "depth: wanted a whole number of at least 1, \"auto\" or an AutoDepth, given 'deep'"),
+        ({"depth": None}, 'depth: wanted a whole number of at least 1, "auto" or an AutoDepth, given None'),
         ({"instances": -1}, "instances: wanted"),
         ({"instances": 10**9}, "instances: wanted at most 256"),
         ({"depth": np.timedelta64(1, "s")}, "depth: wanted a whole number"),
@@ -60,3 +62,28 @@ def test_limits_that_no_clock_counts_are_no_limits() -> None:
                 assert session.infer_sync(np.ones(4, np.float32), timeout=timeout)[0][0] == 2
             with pytest.raises(aioascend.DeadlineExceeded):
                 session.infer_sync(np.ones(4, np.float32), timeout=-(10**400))
+
+
+@pytest.mark.parametrize(
+    "bounds,message",
+    [
+        ({"gain": -0.1}, "gain: wanted a share of at least 0 .0.05: 5 %., given -0.1"),
+        ({"gain": "5%"}, "gain: wanted a share"),
+        ({"gain": float("nan")}, "gain: wanted a share"),
+        ({"gain": float("inf")}, "gain: wanted a share"),
+        ({"most": 0}, "most: wanted a whole number of at least 1, given 0"),
+        ({"most": 257}, "most: wanted at most 256, given 257"),
+        ({"seconds": 0}, "seconds: wanted seconds above 0, given 0"),
+        ({"seconds": None}, "seconds: wanted seconds above 0, given None"),
+        ({"seconds": float("inf")}, "seconds: wanted seconds above 0, given inf"),
+    ],
+)
+def test_the_bounds_of_a_search_for_the_depth_are_checked_when_it_is_made(bounds: dict[str, Any], message: str) -> None:
+    with pytest.raises(aioascend.InvalidInput, match=f"AutoDepth: {message}"):
+        aioascend.AutoDepth(**bounds)
+
+
+def test_numpy_numbers_bound_a_search_too() -> None:
+    auto = aioascend.AutoDepth(gain=np.float32(0.25), most=np.int64(4), seconds=np.float64(1.5))
+    assert auto == aioascend.AutoDepth(gain=0.25, most=4, seconds=1.5)
+    assert [type(value) for value in (auto.gain, auto.most, auto.seconds)] == [float, int, float]
