@@ -77,6 +77,11 @@ class Level:
     timeline: Timeline = field(repr=False)
 
     @property
+    def load(self) -> str:
+        """The load in a few words: ``4 callers``, ``100/s``."""
+        return load_title(self.concurrency, self.rate)
+
+    @property
     def bound_by(self) -> str:
         """What limits the throughput, in a sentence."""
         if not self.busy:
@@ -109,6 +114,16 @@ class Result:
     device_open: float
     levels: tuple[Level, ...]
     choice: Choice | None
+
+    @property
+    def load_time(self) -> float:
+        """Opening the model for the first time: later times may profit from what is cached by then."""
+        return self.levels[0].load_time
+
+    @property
+    def first_inference(self) -> float:
+        """The first inference after that."""
+        return self.levels[0].first_inference
 
     @property
     def best(self) -> Level:
@@ -171,7 +186,7 @@ async def _depth(plan: Plan, device: str, depth: int, progress: Progress) -> lis
 
         levels = []
         for callers, rate in _loads(plan, depth):
-            title = f"depth {depth}, {f'{callers} callers' if callers is not None else f'{rate:g}/s'}"
+            title = f"depth {depth}, {load_title(callers, rate)}"
             loaded = await _load(plan, call, callers, rate, plan.load, title, progress)
             if not loaded.count:
                 raise AioascendError(
@@ -204,6 +219,13 @@ async def _depth(plan: Plan, device: str, depth: int, progress: Progress) -> lis
                 )
             )
         return levels
+
+
+def load_title(callers: int | None, rate: float | None) -> str:
+    """A load in a few words."""
+    if callers is not None:
+        return "1 caller" if callers == 1 else f"{callers} callers"
+    return f"{rate:g}/s"
 
 
 def _loads(plan: Plan, depth: int) -> list[tuple[int | None, float | None]]:

@@ -34,8 +34,8 @@ def as_text(result: Result, *, batch: int = 1) -> str:
     lines = [
         f"{result.model} on {result.device}, {result.loop}, {_counted(result.instances, 'instance')}",
         f"Device open: {_ms(result.device_open)} ms",
-        f"Load: {_ms(best.load_time)} ms",
-        f"First inference: {_ms(best.first_inference)} ms",
+        f"Load: {_ms(result.load_time)} ms",
+        f"First inference: {_ms(result.first_inference)} ms",
         f"Throughput: {best.throughput:.1f} infer/s"
         + (f", {best.throughput * batch:.1f} samples/s at {batch} a run" if batch > 1 else ""),
         "",
@@ -49,7 +49,7 @@ def as_text(result: Result, *, batch: int = 1) -> str:
 
 def _summary(level: Level, batch: int) -> list[str]:
     lines = [
-        f"=== Performance summary: {_load(level)} ===",
+        f"=== Performance summary: depth {level.depth}, {level.load} ===",
         f"Count: {level.count}" + (f", refused: {level.refused}" if level.refused else ""),
         f"Total Host Walltime: {level.wall:.3f} s",
         f"Latency (ms): {_of(level.latency)}",
@@ -84,7 +84,7 @@ def _levels(result: Result) -> str:
     rows = [
         [
             str(level.depth),
-            f"{level.concurrency} callers" if level.concurrency is not None else f"{level.rate:g}/s",
+            level.load,
             f"{level.throughput:.1f}",
             *(_ms(level.latency.percentiles[percent]) for percent in percents),
             *(_ms(level.stages[name].mean) if name in level.stages else "-" for name in STAGES),
@@ -105,8 +105,8 @@ def as_data(result: Result, *, batch: int = 1) -> dict[str, Any]:
         "streams": result.instances,
         "batchsize": batch,
         "device_open": result.device_open * 1e3,
-        "load_time": result.best.load_time * 1e3,
-        "first_inference": result.best.first_inference * 1e3,
+        "load_time": result.load_time * 1e3,
+        "first_inference": result.first_inference * 1e3,
         "throughput": result.best.throughput,
         "recommended": None
         if result.choice is None
@@ -179,11 +179,6 @@ def as_csv(result: Result) -> str:
 def _device_only(level: Level, batch: int) -> float | None:
     compute = level.streams.get("compute")
     return batch / compute.mean if compute is not None and compute.mean > 0 else None
-
-
-def _load(level: Level) -> str:
-    load = _counted(level.concurrency, "caller") if level.concurrency is not None else f"{level.rate:g} a second"
-    return f"depth {level.depth}, {load}"
 
 
 def _of(summary: Summary) -> str:

@@ -39,9 +39,9 @@ def add_device(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_model(parser: argparse.ArgumentParser) -> None:
+def add_model(parser: argparse.ArgumentParser, *, nargs: str | None = None) -> None:
     """Add the model, its device and what fixes the shapes of an .onnx file."""
-    parser.add_argument("model", metavar="MODEL", help="an .om file (NPU) or an .onnx file (emulator)")
+    parser.add_argument("model", nargs=nargs, metavar="MODEL", help="an .om file (NPU) or an .onnx file (emulator)")
     add_device(parser)
     group = parser.add_argument_group("dynamic axes of an .onnx file")
     group.add_argument(

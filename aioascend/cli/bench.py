@@ -55,7 +55,10 @@ def add_to(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    add_model(parser)
+    add_model(parser, nargs="?")
+    parser.add_argument(
+        "-m", "--model", "--onnx", "--loadEngine", dest="model_option", metavar="MODEL", help="the same as MODEL"
+    )
     parser.add_argument(
         "--shapes", type=trtexec_shapes, metavar="NAME:1x3x224x224,...", help="the same as --shape, as trtexec has it"
     )
@@ -97,7 +100,12 @@ def _add_load(parser: argparse.ArgumentParser) -> None:
     )
     load.add_argument("--duration", type=positive, default=3.0, metavar="S", help="seconds to measure (3)")
     load.add_argument(
-        "--iterations", "--loop", type=positive_count, metavar="N", help="requests to measure, instead of a duration"
+        "-l",
+        "--iterations",
+        "--loop",
+        type=positive_count,
+        metavar="N",
+        help="requests to measure, instead of a duration",
     )
     load.add_argument("--warmUp", type=whole, default=200, metavar="MS", help="milliseconds of load before that (200)")
     load.add_argument(
@@ -149,6 +157,11 @@ def run(options: argparse.Namespace) -> None:
 
 def _check(options: argparse.Namespace) -> None:
     """What can be known before anything is measured is told before."""
+    if (options.model is None) == (options.model_option is None):
+        raise UsageError("name the model to measure, once: aioascend bench MODEL (see aioascend bench --help)")
+    options.model = options.model or options.model_option
+    if options.device.isdecimal():  # of other tools, where devices are NPUs
+        options.device = f"npu:{options.device}"
     if options.rate and options.concurrency:
         raise UsageError("--rate and --concurrency are two kinds of load: give one of them")
     if options.distribution != "constant" and not options.rate:

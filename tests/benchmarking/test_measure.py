@@ -9,6 +9,7 @@ import pytest
 
 import aioascend
 from aioascend.benchmarking import Load, Plan, measure
+from aioascend.benchmarking.plot import curves
 from aioascend.benchmarking.report import as_csv, as_data, as_text
 from aioascend.emulator import Profile
 
@@ -89,6 +90,39 @@ async def test_a_failing_model_is_an_error(tmp_path: Path) -> None:
 
     with pytest.raises(aioascend.ExecutionFailed):
         await measure(plan)
+
+
+async def test_the_first_load_is_the_load_time_whatever_depth_is_the_best(model: str) -> None:
+    result = await measure(Plan(model, zeros, "emulator:0", depths=(2, 1), load=LOAD))
+
+    first = result.levels[0]
+    assert (result.load_time, result.first_inference) == (first.load_time, first.first_inference)
+    data = as_data(result)
+    assert data["load_time"] == first.load_time * 1e3
+    assert data["first_inference"] == first.first_inference * 1e3
+
+
+async def test_a_picture_has_a_curve_for_every_load(model: str) -> None:
+    several = await measure(Plan(model, zeros, "emulator:0", depths=(1, 2), concurrency=(1, 3), load=LOAD))
+    title, groups = curves(several)
+    assert title == "depth"
+    assert {name: [x for x, _ in points] for name, points in groups.items()} == {
+        ", 1 caller": [1, 2],
+        ", 3 callers": [1, 2],
+    }
+    assert [level.concurrency for _, level in groups[", 3 callers"]] == [3, 3]
+
+    one = await measure(Plan(model, zeros, "emulator:0", depths=(1, 2), load=LOAD))
+    title, groups = curves(one)  # as many callers as each depth needs: one curve
+    assert (title, [x for x, _ in groups[""]]) == ("depth", [1, 2])
+
+    rates = await measure(Plan(model, zeros, "emulator:0", rates=(200.0, 400.0), load=LOAD))
+    title, groups = curves(rates)
+    assert (title, [x for x, _ in groups[""]]) == ("requests a second", [200, 400])
+
+    callers = await measure(Plan(model, zeros, "emulator:0", concurrency=(1, 2), load=LOAD))
+    title, groups = curves(callers)
+    assert (title, [x for x, _ in groups[""]]) == ("callers", [1, 2])
 
 
 async def test_the_reports_agree_with_the_result(model: str) -> None:

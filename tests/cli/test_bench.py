@@ -148,6 +148,24 @@ def test_the_spellings_of_other_tools_are_understood(aioascend_command: Command,
     assert level["throughput_samples"] == pytest.approx(8 * level["throughput"])
 
 
+@pytest.mark.parametrize("option", ["-m", "--model", "--onnx", "--loadEngine"])
+def test_the_model_may_be_given_as_an_option_as_other_tools_have_it(
+    aioascend_command: Command, model: Path, option: str
+) -> None:
+    assert json.loads(aioascend_command("bench", option, model, *QUICK, "--json").out)["model"] == "model.onnx"
+
+
+@pytest.mark.parametrize("arguments", [[], ["a.onnx", "-m", "b.onnx"]])
+def test_the_model_is_given_once(aioascend_command: Command, arguments: list[str]) -> None:
+    assert "name the model to measure, once" in aioascend_command("bench", *arguments, *QUICK).message
+
+
+def test_a_device_that_is_a_number_is_an_npu_as_other_tools_have_it(aioascend_command: Command, model: Path) -> None:
+    message = aioascend_command("bench", model, "-d", "3", "-l", "4").message
+
+    assert message.startswith("no pyACL here")
+
+
 @pytest.mark.parametrize(
     "arguments, words",
     [
