@@ -2,6 +2,7 @@
 
 Each measure runs in a process of its own, five rounds, and gives the median. Rows have a value that they must reach and
 one that is aimed at; tables set figures that were published for CANN beside ours on a device with the same stage times.
+With --strict nothing is timed: everything runs once, briefly, on emulators that look for races and forbidden calls.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from .harness import Line, Outcome, Row, Settings
-from .worlds import pinned_to
+from .reporting import rewrite, rows_as_markdown, rows_as_text, table_as_text, tables_as_markdown
+from .worlds import be_strict, pinned_to
 
 ROWS = (
     "pipeline_2_8_1",
@@ -46,27 +48,41 @@ LIMIT_S = 900
 
 
 def main() -> int:
-    """Measure what was named, or everything; exit code 1 when a row misses what it must reach."""
+    """Measure what was named, or everything; exit code 1 when a row fails, or misses what it must reach."""
     options = _options()
-    settings = Settings(1 if options.quick else options.rounds, options.quick)
+    quick = options.quick or options.strict
+    settings = Settings(1 if quick else options.rounds, quick)
     if options.child:
+        if options.strict:
+            be_strict()
         print(json.dumps(_measure(options.names[0], settings, options.cpus)))
         return 0
-    names = options.names or [*ROWS, *TABLES]
-    results = {}
+    stored = json.loads(Path(options.stored).read_text()) if options.stored else {"machine": _machine(), "results": {}}
+    results: dict[str, dict[str, Any]] = stored["results"]
+    names = options.names or ([] if options.stored else [*ROWS, *TABLES])
     for name in names:
         started = time.monotonic()
         print(f"{name} ...", end="", file=sys.stderr, flush=True)
         results[name] = _in_child(name, options)
         print(f" {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
-    print(_rows({name: result for name, result in results.items() if name in ROWS}))
-    for name, result in results.items():
-        if name in TABLES:
-            print(_table(result))
+    failed = [name for name in names if results[name].get("error")]
+    if options.strict:
+        for name in names:
+            print(f"{name}: {results[name].get('error', 'nothing that hardware forbids, and no race')}")
+        return 1 if failed else 0
+    results = {name: results[name] for name in (*ROWS, *TABLES) if name in results}
+    rows = {name: result for name, result in results.items() if name in ROWS}
+    print(rows_as_text(rows))
+    tables = [(name, result) for name, result in results.items() if name in TABLES]
+    for _, result in tables:
+        print(table_as_text(result))
     if options.json:
-        Path(options.json).write_text(json.dumps({"machine": _machine(), "results": results}, indent=2) + "\n")
-    failed = [name for name, result in results.items() if result.get("error") or result.get("verdict") == "missed"]
-    return 1 if failed and not options.quick else 0
+        Path(options.json).write_text(json.dumps({"machine": stored["machine"], "results": results}, indent=2) + "\n")
+    if options.readme:
+        rewrite(ROOT / "README.md", "benchmarks", rows_as_markdown(rows))
+        rewrite(ROOT / "docs" / "benchmarks.md", "published figures", tables_as_markdown(tables))
+    missed = [name for name in names if results[name].get("verdict") == "missed"]
+    return 1 if failed or (missed and not options.quick) else 0
 
 
 def _options() -> argparse.Namespace:
@@ -77,7 +93,12 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5, help="how many rounds the median is of (5)")
     parser.add_argument("--quick", action="store_true", help="one short round: to see that it runs, not how fast")
     parser.add_argument("--cpus", type=_cpus, default=[], metavar="0,1", help="CPUs that every measure is pinned to")
+    parser.add_argument("--strict", action="store_true", help="one short round in strict emulators that find races")
     parser.add_argument("--json", metavar="FILE", help="write the results there as well")
+    parser.add_argument(
+        "--from", dest="stored", metavar="FILE", help="begin with the results in this JSON; measure what is named anew"
+    )
+    parser.add_argument("--readme", action="store_true", help="write the figures into README.md and docs/benchmarks.md")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     unknown = [name for name in options.names if name not in (*ROWS, *TABLES)]
@@ -85,6 +106,8 @@ def _options() -> argparse.Namespace:
         parser.error(f"no such measure: {', '.join(unknown)}")
     if options.rounds < 1:
         parser.error("--rounds must be at least 1")
+    if options.readme and (options.quick or options.strict):
+        parser.error("--readme: what --quick and --strict give is no figure")
     return options
 
 
@@ -93,18 +116,20 @@ def _cpus(text: str) -> list[int]:
 
 
 def _in_child(name: str, options: argparse.Namespace) -> dict[str, Any]:
+    shown = f"python -m tests.benchmarks {name}"
     command = [sys.executable, "-m", "tests.benchmarks", name, "--child", "--rounds", str(options.rounds)]
-    if options.quick:
-        command.append("--quick")
+    command += [f"--{option}" for option in ("quick", "strict") if getattr(options, option)]
     if options.cpus:
         command += ["--cpus", ",".join(map(str, options.cpus))]
     try:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     except subprocess.TimeoutExpired:
-        return {"error": f"not done after {LIMIT_S} s"}
+        return {"command": shown, "error": f"not done after {LIMIT_S} s"}
     if done.returncode:
-        return {"error": done.stderr.strip().rpartition("\n")[2] or f"exit code {done.returncode}"}
-    result: dict[str, Any] = json.loads(done.stdout.rpartition("\n{")[2] if "\n{" in done.stdout else done.stdout)
+        why = done.stderr.strip().rpartition("\n")[2] or f"exit code {done.returncode}"
+        return {"command": shown, "error": why}
+    result: dict[str, Any] = {"command": shown}
+    result |= json.loads(done.stdout.rpartition("\n{")[2] if "\n{" in done.stdout else done.stdout)
     return result
 
 
@@ -124,51 +149,6 @@ def _measure(name: str, settings: Settings, cpus: list[int]) -> dict[str, Any]:
         "verdict": row.verdict(outcome.median),
         "notes": outcome.notes,
     }
-
-
-def _rows(results: dict[str, dict[str, Any]]) -> str:
-    heading = ["measure", "profile", "depth", "must", "aim", "median", "rounds", ""]
-    table = [heading]
-    for name, result in results.items():
-        if "error" in result:
-            table.append([name, "", "", "", "", "failed", result["error"], ""])
-            continue
-        sign = {"higher": ">=", "lower": "<="}[result["better"]]
-        spread = f"{min(result['values']):.3f}..{max(result['values']):.3f}"
-        table.append(
-            [
-                result["title"],
-                result["profile"],
-                result["depth"],
-                f"{sign} {result['must']:g}",
-                f"{sign} {result['aim']:g}",
-                f"{result['value']:.3f} {result['unit']}",
-                spread,
-                result["verdict"],
-            ]
-        )
-    text = _columns(table) if len(table) > 1 else ""
-    notes = [
-        f"{result['title']}: {', '.join(f'{key} {value}' for key, value in result['notes'].items())}"
-        for result in results.values()
-        if result.get("notes")
-    ]
-    return "\n".join([text, *(f"  {note}" for note in notes)])
-
-
-def _table(result: dict[str, Any]) -> str:
-    if "error" in result:
-        return f"\nfailed: {result['error']}"
-    rows = [["", "published", "ours", "physical limit"]]
-    rows += [[line["what"], line["published"], line["ours"], line["limit"]] for line in result["lines"]]
-    return f"\n{result['title']} (profile: {result['profile']})\n{_columns(rows)}"
-
-
-def _columns(rows: list[list[str]]) -> str:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
 
 
 def _machine() -> dict[str, Any]:

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from . import worlds
 from .__main__ import ROOT, ROWS, TABLES
 from .harness import Row, ratio
+from .reporting import rewrite, rows_as_markdown, rows_as_text, tables_as_markdown
 
 HIGHER = Row("a", "x", must=1.0, aim=2.0, better="higher", profile="none", depth="3")
 LOWER = Row("b", "ms", must=2.0, aim=1.0, better="lower", profile="none", depth="3")
@@ -50,20 +52,133 @@ def test_every_file_is_a_measure_of_the_command_or_shared_by_some() -> None:
             assert measures == (path.stem in names), path
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["own_cost_1_caller", "waiting_callers", "against_serial", "shared_model"])
-def test_a_measure_runs_and_gives_json(name: str, tmp_path: Path) -> None:
-    result = tmp_path / "result.json"
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.benchmarks", "--quick", "--json", str(result), name],
+def benchmarks(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tests.benchmarks", *map(str, arguments)],
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=200,
         check=False,
     )
 
+
+@pytest.mark.slow
+def test_measures_run_and_give_json(tmp_path: Path) -> None:
+    result = tmp_path / "result.json"
+    done = benchmarks("--quick", "--json", result, "own_cost_1_caller", "waiting_callers", "shared_model")
+
     assert done.returncode == 0, done.stderr
-    [found] = json.loads(result.read_text())["results"].values()
-    assert "error" not in found
-    assert found.get("values") or found.get("lines")
+    results = json.loads(result.read_text())["results"]
+    assert list(results) == ["own_cost_1_caller", "waiting_callers", "shared_model"]
+    for name, found in results.items():
+        assert "error" not in found
+        assert found.get("values") or found.get("lines")
+        assert found["command"] == f"python -m tests.benchmarks {name}"
+        assert found["command"] in done.stdout
+
+
+@pytest.mark.slow
+def test_races_are_looked_for_in_the_pipelines_of_measures() -> None:
+    names = ["pipeline_1_1_1", "pipeline_19mb", "against_serial", "two_devices", "preparation", "all_three"]
+    done = benchmarks("--strict", *names)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines() == [f"{name}: nothing that hardware forbids, and no race" for name in names]
+
+
+def test_a_strict_measure_fails_for_what_hardware_forbids(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worlds, "_strict", True)
+
+    def race() -> None:
+        with worlds.device() as emulator:
+            acl = emulator.acl
+            acl.init()
+            acl.rt.set_device(0)
+            pointer, _ = acl.rt.malloc(64, 0)
+            for _ in range(2):
+                stream, _ = acl.rt.create_stream()
+                acl.rt.memset_async(pointer, 64, 0, 64, stream)
+            acl.rt.synchronize_device()
+
+    with pytest.raises(RuntimeError, match=r"forbids.*race"):
+        race()
+    monkeypatch.setattr(worlds, "_strict", False)
+    race()  # where time is what counts, nobody looks
+
+
+RESULT = {
+    "title": "a pipeline", "unit": "x", "must": 1.0, "aim": 2.0, "better": "higher",
+    "profile": "2/8/1 ms", "depth": "3",
+    "value": 1.5, "values": [1.0, 1.5, 2.0], "verdict": "must", "notes": {"callers": 5},
+    "command": "python -m tests.benchmarks pipeline",
+}  # fmt: skip
+TABLE = {
+    "title": "copies", "profile": "1 MB", "command": "python -m tests.benchmarks copies",
+    "lines": [{"what": "pinned", "published": "0.3 ms", "ours": "0.5 ms", "limit": "0.4 ms"}],
+}  # fmt: skip
+FAILED = {"command": "python -m tests.benchmarks other", "error": "no | memory"}
+
+
+def test_a_row_is_told_with_its_limits_depth_profile_and_command() -> None:
+    heading, row, failed, note = rows_as_text({"pipeline": RESULT, "other": FAILED}).splitlines()
+
+    assert heading.split() == ["measure", "profile", "depth", "must", "aim", "median", "rounds", "command"]
+    assert row.split("  ")[0] == "a pipeline"
+    for text in ("2/8/1 ms", ">= 1", ">= 2", "1.500 x", "1.000..2.000", "must", RESULT["command"]):
+        assert str(text) in row
+    assert "failed" in failed
+    assert FAILED["error"] in failed
+    assert note == "  a pipeline: callers 5"
+
+
+def test_tables_for_readers_are_markdown() -> None:
+    assert rows_as_markdown({"pipeline": RESULT, "other": FAILED}).splitlines()[2:] == [
+        "| a pipeline | 2/8/1 ms | 3 | >= 1 | >= 2 | 1.500 x | below the aim | `pipeline` |",
+        "| other |  |  |  |  | failed | no \\| memory | `other` |",
+    ]
+    assert tables_as_markdown([("copies", TABLE), ("other", FAILED)]).splitlines() == [
+        "Copies (`copies`; profile: 1 MB):",
+        "",
+        "|  | published | ours | physical limit |",
+        "| --- | --- | --- | --- |",
+        "| pinned | 0.3 ms | 0.5 ms | 0.4 ms |",
+        "",
+        "`other` failed: no | memory",
+    ]
+
+
+def test_figures_are_put_between_their_marks_and_nowhere_else(tmp_path: Path) -> None:
+    path = tmp_path / "README.md"
+    path.write_text("before\n<!-- benchmarks -->\nold\nolder\n<!-- /benchmarks -->\nafter\n")
+    rewrite(path, "benchmarks", "new")
+
+    assert path.read_text() == "before\n<!-- benchmarks -->\nnew\n<!-- /benchmarks -->\nafter\n"
+    for text in ("", "<!-- benchmarks -->\n", "<!-- /benchmarks -->\n<!-- benchmarks -->\n"):
+        path.write_text(text)
+        with pytest.raises(ValueError, match="has no place for the figures"):
+            rewrite(path, "benchmarks", "new")
+        assert path.read_text() == text
+
+
+def test_the_texts_of_the_project_have_a_place_for_the_figures() -> None:
+    for name, mark in (("README.md", "benchmarks"), ("docs/benchmarks.md", "published figures")):
+        assert (ROOT / name).read_text().count(f"<!-- {mark} -->\n") == 1
+
+
+def test_stored_results_are_shown_again_without_measuring(tmp_path: Path) -> None:
+    stored = tmp_path / "stored.json"
+    stored.write_text(json.dumps({"machine": {}, "results": {"pipeline_2_8_1": RESULT}}))
+    done = benchmarks("--from", stored, "--json", tmp_path / "again.json")
+
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert "1.500 x" in done.stdout
+    assert json.loads((tmp_path / "again.json").read_text())["results"] == {"pipeline_2_8_1": RESULT}
+
+
+def test_what_is_only_tried_does_not_become_a_figure() -> None:
+    done = benchmarks("--quick", "--readme")
+
+    assert done.returncode == 2
+    assert "no figure" in done.stderr

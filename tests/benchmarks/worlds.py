@@ -26,7 +26,8 @@ from aioascend.testing.backends import installed
 from .null_acl import MODEL, null_backend
 
 __all__ = [
-    "convolutions", "device", "head", "mlp", "null_session", "pinned_to", "run_all", "saved", "staged", "zeros",
+    "be_strict", "convolutions", "device", "head", "mlp", "null_session", "pinned_to", "run_all", "saved", "staged",
+    "zeros",
 ]  # fmt: skip
 
 FLOAT = TensorProto.FLOAT
@@ -108,10 +109,19 @@ def staged(h2d_ms: float, compute_ms: float, d2h_ms: float, *, inputs: int = 40,
     )
 
 
+_strict = False
+
+
+def be_strict() -> None:
+    """From now on devices refuse and note whatever hardware forbids, races included; no figure is worth anything."""
+    global _strict
+    _strict = True
+
+
 @contextlib.contextmanager
 def device(profile: Profile | None = None, *, devices: int = 1, **settings: Any) -> Iterator[Emulator]:
     """The emulator of this process, with this time profile; what broke a rule of hardware is not worth a figure."""
-    with emulated(check=False, strict=False, profile=profile, devices=devices, **settings) as emulator:
+    with emulated(check=False, strict=_strict, profile=profile, devices=devices, **settings) as emulator:
         yield emulator
         broken = [str(violation) for violation in emulator.report().violations]
         if broken:

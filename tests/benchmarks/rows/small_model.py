@@ -30,7 +30,10 @@ def measure(settings: Settings) -> Outcome:
             for name, peer in (
                 ("to_thread", ort_to_thread), ("run_async", ort_run_async), ("OpenVINO", openvino_queue)
             ):  # fmt: skip
-                calls[name] = await stack.enter_async_context(peer(path, x))
+                try:
+                    calls[name] = await stack.enter_async_context(peer(path, x))
+                except ImportError:
+                    outcome.notes[f"{name}/s"] = "absent: pip install 'aioascend[bench]'"
             sides = [partial(rate, call, 64, 0.05) for call in calls.values()]
             await alternate(sides, 4)
             for _ in range(settings.rounds):
