@@ -19,7 +19,7 @@ __all__ = ["GAIN", "LEAST", "MOST", "Choice", "DepthSearch", "choose", "steady_r
 GAIN = 0.05
 """What another place must bring: below that a difference is noise on most machines."""
 MOST = 8
-LEAST = 8
+LEAST = 4
 """So many ends, after a pipeline has filled, make a rate."""
 _BLOCKS = 5
 
@@ -63,15 +63,20 @@ class DepthSearch:
         """The throughputs told so far, by depth."""
         return dict(enumerate(self._measured, 1))
 
+    def pays(self, throughput: float) -> bool:
+        """Whether the depth being tried would be worth it with this throughput."""
+        return not self._measured or _grows(self._measured[-1], throughput, self._gain)
+
     def measured(self, throughput: float) -> None:
         """The depth being tried gave `throughput` (in any unit, the same for all)."""
         if self._choice is not None:
             raise RuntimeError("the search is over")
         if not throughput >= 0:
             raise ValueError(f"throughput: wanted a number of at least 0, given {throughput!r}")
+        pays = self.pays(throughput)
         self._measured.append(throughput)
         depth = len(self._measured)
-        if depth > 1 and not _grows(self._measured[-2], throughput, self._gain):
+        if not pays:
             self._choice = Choice(depth - 1, _too_little(depth - 1, depth, self._measured[-2], throughput, self._gain))
         elif depth == self._most:
             self._choice = Choice(depth, _last(self.curve, self._gain))
