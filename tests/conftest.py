@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import logging
 import threading
@@ -15,7 +16,8 @@ import uvloop
 
 from aioascend import driver
 from aioascend.emulator import Config, Emulator
-from aioascend.runtime import process
+from aioascend.runtime import process, recovery
+from aioascend.scheduling.health import Health
 
 
 def _debug_loop() -> asyncio.AbstractEventLoop:
@@ -90,6 +92,18 @@ def emulator(request: pytest.FixtureRequest) -> Iterator[Emulator]:
     finally:
         driver.restore("emulator", old)
         emulator.shutdown()
+
+
+@pytest.fixture
+def probed_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device that is lost is probed after a moment, for tests of what comes after the probe."""
+    monkeypatch.setattr(recovery, "Health", functools.partial(Health, first=0.05))
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch, probed_soon: None) -> None:
+    """What hangs is not given time to end when its context is given back, for tests in which all else takes none."""
+    monkeypatch.setattr(recovery, "_TEARDOWN_S", 0.3)
 
 
 class _Complaints(logging.Handler):

@@ -20,7 +20,7 @@ from aioascend.runtime import process
 from tests import kit
 from tests.waiting import eventually
 
-pytestmark = [pytest.mark.usefixtures("emulator"), pytest.mark.logs_errors]
+pytestmark = [pytest.mark.usefixtures("emulator", "probed_soon"), pytest.mark.logs_errors]
 
 FOREIGN = pytest.mark.parametrize("kind", [SystemError, SystemExit])
 

@@ -18,7 +18,7 @@ from aioascend.testing import emulated
 from tests.session.test_under_faults import CODE, MAKERS, Books
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.usefixtures("emulator")
+pytestmark = pytest.mark.usefixtures("emulator", "probed_soon")
 
 
 @pytest.fixture
@@ -198,6 +198,7 @@ async def test_a_completion_that_fails_is_told_when_the_stream_has_got_there(
 
 
 @pytest.mark.logs_errors
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("way", ["callback", "event"])
 async def test_a_completion_that_tells_of_a_lost_device_ends_the_wait_and_the_device_comes_back(
     emulator: Emulator, way: str, monkeypatch: pytest.MonkeyPatch
@@ -226,6 +227,7 @@ async def test_a_completion_that_tells_of_a_lost_device_ends_the_wait_and_the_de
 
 
 @pytest.mark.logs_errors
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("first", ["stream", "memory"])
 @pytest.mark.parametrize("by_force", [True, False])
 async def test_memory_that_a_hung_stream_may_still_touch_is_not_freed_under_it(by_force: bool, first: str) -> None:

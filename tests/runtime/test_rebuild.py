@@ -18,7 +18,7 @@ from tests import kit
 from tests.session.test_under_faults import MAKERS, Books
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.usefixtures("emulator")
+pytestmark = pytest.mark.usefixtures("emulator", "probed_soon")
 
 
 def ones(value: float) -> np.ndarray:

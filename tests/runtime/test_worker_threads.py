@@ -19,7 +19,7 @@ from aioascend.runtime.worker import Worker, _Call
 from tests import kit
 from tests.waiting import eventually
 
-pytestmark = [pytest.mark.usefixtures("emulator"), pytest.mark.logs_errors]
+pytestmark = [pytest.mark.usefixtures("emulator", "probed_soon"), pytest.mark.logs_errors]
 
 
 def throw(thread: threading.Thread, kind: type[BaseException] = SystemExit) -> None:

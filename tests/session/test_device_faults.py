@@ -15,7 +15,11 @@ from aioascend.emulator import Emulator
 from tests import kit
 from tests.waiting import eventually
 
-pytestmark = [pytest.mark.usefixtures("emulator"), pytest.mark.emulated(fatal_faults=True), pytest.mark.logs_errors]
+pytestmark = [
+    pytest.mark.usefixtures("emulator", "probed_soon"),
+    pytest.mark.emulated(fatal_faults=True),
+    pytest.mark.logs_errors,
+]
 
 
 def ones(value: float) -> np.ndarray:

@@ -15,7 +15,7 @@ from tests import kit
 from tests.session.test_recovery_in_the_middle import idle, inside, kill_context, ones
 from tests.waiting import eventually
 
-pytestmark = [pytest.mark.usefixtures("emulator"), pytest.mark.logs_errors]
+pytestmark = [pytest.mark.usefixtures("emulator", "probed_soon"), pytest.mark.logs_errors]
 
 
 def emulated(seconds: float, **changes: Any) -> pytest.MarkDecorator:
@@ -116,6 +116,7 @@ async def test_a_hang_costs_each_of_two_instances_no_more_than_the_run_it_was_at
         assert idle(session)
 
 
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("code", [500002, 507899])
 @emulated(0.0, soc_name="Ascend910B3")
 async def test_an_abort_that_fails_gives_the_device_up(emulator: Emulator, code: int) -> None:

@@ -23,7 +23,7 @@ from aioascend.testing import emulated
 from tests import kit
 from tests.waiting import eventually
 
-pytestmark = [pytest.mark.usefixtures("emulator"), pytest.mark.logs_errors]
+pytestmark = [pytest.mark.usefixtures("emulator", "probed_soon"), pytest.mark.logs_errors]
 
 SLOW = pytest.mark.emulated(fatal_faults=True, profile=Profile(compute_default=0.3))
 LARGE = 1 << 19  # elements: copied by a worker
@@ -307,12 +307,12 @@ def file(tmp_path: Path) -> Swapped:
 
 async def test_a_file_that_comes_back_is_loaded_at_the_next_attempt(file: Swapped) -> None:
     async with aioascend.Device("emulator:0") as device, aioascend.Session(file.path) as session:
+        recovery = core_of(session).recovery
+        attempts = recovery._retry
         file.become(kit.several())
         with pytest.raises(aioascend.ModelLoadError, match="has changed since"):
             await device.rebuild()
         assert not session.ready
-        recovery = core_of(session).recovery
-        attempts = recovery._retry
         await eventually(lambda: recovery._retry > 2 * attempts)  # two that fail, at growing intervals
         assert not session.ready
         with pytest.raises(aioascend.ModelLoadError, match="has changed since"):
@@ -422,6 +422,7 @@ async def test_a_restored_session_that_was_closed_meanwhile_is_left_alone(file: 
         assert device.generation == 3
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_a_session_without_abort_or_force_leaves_behind_what_its_hung_stream_may_touch() -> None:
     """The device cannot be given back before the process ends: nothing is freed under it, and the rest goes on."""
     with emulated(check=False) as emulator:
