@@ -74,6 +74,8 @@ def whole_number(argument: str, value: int, least: int, most: int | None = None)
 
 def priority_of(priority: int) -> int:
     """The priority as an int; raises `InvalidInput`."""
+    if type(priority) is int and -_PRIORITIES <= priority <= _PRIORITIES:
+        return priority
     if not _is_whole(priority) or not -_PRIORITIES <= priority <= _PRIORITIES:
         raise InvalidInput(
             f"priority: wanted a whole number from {-_PRIORITIES} to {_PRIORITIES}, the smaller the more urgent, "

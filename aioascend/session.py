@@ -154,7 +154,7 @@ class Session(Uncopyable):
         pipeline = self._usable()
         box = [inputs]
         del inputs  # an exception that is kept must not keep the arrays
-        return await run_request(pipeline, self._request(pipeline, box, timeout=timeout, priority=priority))
+        return await run_request(pipeline, self._request(pipeline, box, timeout, priority))
 
     async def submit(self, inputs: Any, *, priority: int = 0) -> Ticket:
         """Queue a run and return, once `inputs` have been copied, a ticket to await the outputs with.
@@ -208,7 +208,7 @@ class Session(Uncopyable):
         pipeline = self._usable()
         box = [inputs]
         del inputs
-        return run_request_blocking(pipeline, self._request(pipeline, box, timeout=timeout, priority=priority))
+        return run_request_blocking(pipeline, self._request(pipeline, box, timeout, priority))
 
     # -- what it is -------------------------------------------------------------------------------------------------
 
@@ -515,10 +515,11 @@ class Session(Uncopyable):
     # -- small things -----------------------------------------------------------------------------------------------
 
     def _usable(self) -> Pipeline:
-        self._check_fork()
         pipeline = self._pipeline
-        if pipeline is None or self._state not in ("open", "closing"):
-            raise self._not_open()
+        if pipeline is None or self._state != "open" or self._forks != process.forks():
+            self._check_fork()
+            if pipeline is None or self._state not in ("open", "closing"):
+                raise self._not_open()
         return pipeline
 
     @property
@@ -546,19 +547,19 @@ class Session(Uncopyable):
         self,
         pipeline: Pipeline,
         inputs: list[Any],
-        *,
-        patient: bool = False,
         timeout: float | None = None,
         priority: int = 0,
+        patient: bool = False,
     ) -> Request:
         """A checked request for what is in the list `inputs`, which it takes out: no frame of ours keeps it."""
-        limit, urgency = limit_of(timeout), priority_of(priority)
+        limit = None if timeout is None else limit_of(timeout)
+        urgency = priority_of(priority)
         try:
             arrays = check_inputs(inputs.pop(), pipeline.signature.inputs, pipeline.input_index)
         except InvalidInput as error:
             error.__context__ = None
             raise error.with_traceback(None) from None
-        return Request(arrays, patient=patient, priority=urgency, timeout=limit)
+        return Request(arrays, patient, urgency, limit)
 
 
 def _build(

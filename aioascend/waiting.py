@@ -17,30 +17,49 @@ __all__ = [
     "prepare_anyio",
     "run_request",
     "run_request_blocking",
+    "submit",
     "until_taken",
 ]
 
 
 async def run_request(pipeline: Pipeline, request: Request) -> Outputs:
     """Submit a request and wait for its outcome; raises `DeadlineExceeded` when its time is up."""
-    hand_over(pipeline, request)
+    done, deadline = request.done, request.deadline
     waited = False
     try:
-        await request.done.wait(request.deadline)
+        loop, port = current_port()  # before anything is queued: raises where no loop runs
+        future = loop.create_future()
+        done.expect(future, port)
+        submit(pipeline, request)
+    except BaseException:
+        request.claim()
+        raise
+    try:
+        if deadline is not None:
+            port.watch(future, deadline)
+        await future
         waited = True
     except GeneratorExit:
         pipeline.abandon(request)  # the task was thrown away with its loop: nobody is left who could wait
         raise
     finally:
-        if not request.done and not request.abandoned:
-            pipeline.abandon(request, expired=waited)
-            await until_taken(request)
+        if deadline is not None:
+            port.unwatch(future)
+        if not done.is_set:
+            done.leave(future)
+            if not request.abandoned:
+                pipeline.abandon(request, expired=waited)
+                await until_taken(request)
     return _outcome(request)
 
 
 def run_request_blocking(pipeline: Pipeline, request: Request) -> Outputs:
     """`run_request` for a plain thread."""
-    hand_over(pipeline, request, awaited=False)
+    try:
+        submit(pipeline, request)
+    except BaseException:
+        request.claim()
+        raise
     waited = False
     try:
         request.done.wait_blocking(request.timeout)
@@ -52,18 +71,22 @@ def run_request_blocking(pipeline: Pipeline, request: Request) -> Outputs:
     return _outcome(request)
 
 
-def hand_over(pipeline: Pipeline, request: Request, *, awaited: bool = True) -> None:
-    """Submit a request, on a running loop if it is to be awaited; what is raised keeps nothing of it alive."""
+def hand_over(pipeline: Pipeline, request: Request) -> None:
+    """Submit a request on a running loop; what is raised keeps nothing of it alive."""
     try:
-        if awaited:
-            current_port()  # before anything is queued: raises where no loop runs
-        if request.timeout is not None and request.timeout <= 0:
-            pipeline.turn_away()
-            raise too_late(request.timeout)
-        pipeline.submit(request)
+        current_port()  # before anything is queued: raises where no loop runs
+        submit(pipeline, request)
     except BaseException:
         request.claim()
         raise
+
+
+def submit(pipeline: Pipeline, request: Request) -> None:
+    """Submit a request unless it is too late; raises `DeadlineExceeded`, and what `Pipeline.submit` raises."""
+    if request.timeout is not None and request.timeout <= 0:
+        pipeline.turn_away()
+        raise too_late(request.timeout)
+    pipeline.submit(request)
 
 
 def _outcome(request: Request) -> Outputs:

@@ -27,8 +27,12 @@ def check_inputs(given: Any, specs: tuple[TensorSpec, ...], index: dict[str, int
     names to arrays. Arrays of any layout are taken as they are and are not copied. Raises `InvalidInput`, which names
     the input, what was wanted and what was given.
     """
-    if isinstance(given, np.ndarray):
+    if type(given) is np.ndarray:  # the usual case first: nothing to convert, and no subclass to look into
+        if len(specs) == 1 and given.dtype == specs[0].dtype and given.shape == specs[0].shape:
+            return [given]
         values: list[Any] = [given]
+    elif isinstance(given, np.ndarray):
+        values = [given]
     elif isinstance(given, Mapping):
         values = _by_name(given, specs, index)
     elif isinstance(given, (list, tuple)):

@@ -1,9 +1,9 @@
 """How the device thread reaches whoever waits: one small port a waiter, one wake-up a loop and burst.
 
-A port takes *notes* (a function and its argument) from any thread and runs them where the waiter lives. The device
-thread puts all notes of a burst first and then wakes each port once. The first implementation is an asyncio loop,
-which also keeps the deadlines of its own waiters, so that they hold whatever the device thread is doing; `ThreadPort`
-serves the synchronous doors.
+A port takes the futures that are to be resolved from any thread and resolves them where the waiter lives. The device
+thread puts all of a burst first and then wakes each port once. The first implementation is an asyncio loop, which also
+keeps the deadlines of its own waiters, so that they hold whatever the device thread is doing; `ThreadPort` serves the
+synchronous doors.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from ..errors import NoEventLoop
 from ..scheduling.deadlines import Deadlines
 
-__all__ = ["LoopPort", "Port", "ThreadPort", "current_port", "resolve"]
+__all__ = ["LoopPort", "Port", "ThreadPort", "current_port"]
 
 logger = logging.getLogger("aioascend.runtime")
 
@@ -31,11 +31,11 @@ _EARLY_S = 0.001  # uvloop's clock counts milliseconds: a timer may fire so much
 class Port(Protocol):
     """Where a waiter lives."""
 
-    def put(self, function: Callable[[Any], None], argument: Any) -> None:
-        """Leave a note; from any thread. It runs after the next `wake`."""
+    def put(self, waiter: Any) -> None:
+        """What the port knows its waiter by, whose wait is over; from any thread. It is told after the next `wake`."""
 
     def wake(self) -> None:
-        """Have the notes run soon; from any thread. A waiter that is gone spoils nothing."""
+        """Have the waiters told soon; from any thread. One that is gone spoils nothing."""
 
 
 class LoopPort:
@@ -43,18 +43,15 @@ class LoopPort:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = weakref.ref(loop)  # the registry's value must not keep its key alive
-        self._notes: deque[tuple[Callable[[Any], None], Any]] = deque()
+        self._over: deque[asyncio.Future[None]] = deque()
+        self.put = self._over.append
         self._armed = False
         self._deadlines: Deadlines[asyncio.Future[None]] = Deadlines()
         self._timer: asyncio.TimerHandle | None = None  # one for all of them: for the earliest when it was set
         self._due = 0.0
 
-    def put(self, function: Callable[[Any], None], argument: Any) -> None:
-        """Leave a note for the loop's thread."""
-        self._notes.append((function, argument))
-
     def wake(self) -> None:
-        """Schedule one run through the notes unless one is already on its way."""
+        """Schedule one run through the futures unless one is already on its way."""
         loop = self._loop()
         if self._armed and loop is not None and not loop.is_closed():
             return
@@ -66,7 +63,7 @@ class LoopPort:
         except RuntimeError:
             # Nobody is left who could be told: the loop was closed with requests in flight. What waits there refers to
             # the loop, and must not keep it alive through the registry.
-            self._notes.clear()
+            self._over.clear()
             self._armed = False
             self._deadlines = Deadlines()
             self._timer = None
@@ -95,40 +92,41 @@ class LoopPort:
     def _expire(self) -> None:
         self._timer = None
         for future, _ in self._deadlines.expire(time.monotonic() + _EARLY_S):
-            resolve(future)
+            _resolve(future)
         earliest = self._deadlines.earliest()
         if earliest is not None:
             self._set_timer(earliest)
 
     def _run(self) -> None:
-        self._armed = False  # before the first note is taken: a note put from now on arms anew, so none is left behind
-        notes = self._notes
-        for _ in range(len(notes)):
-            function, argument = notes.popleft()
-            function(argument)
+        self._armed = False  # before the first is taken: what is put from now on arms anew, so none is left behind
+        over = self._over
+        for _ in range(len(over)):
+            future = over.popleft()
+            if not future.done():  # its task may have been cancelled meanwhile
+                future.set_result(None)
 
 
-def resolve(future: asyncio.Future[None]) -> None:
+def _resolve(future: asyncio.Future[None]) -> None:
     """End a wait, unless its task was cancelled meanwhile; on the loop's thread."""
     if not future.done():
         future.set_result(None)
 
 
 class ThreadPort:
-    """The port of a plain thread that blocks until its one note arrives."""
+    """The port of a plain thread that blocks until it is told."""
 
     def __init__(self) -> None:
         self._ready = threading.Semaphore(0)
 
-    def put(self, function: Callable[[Any], None], argument: Any) -> None:
-        """Release the waiting thread; the note itself has nothing more to say."""
+    def put(self, waiter: Any) -> None:
+        """Release the waiting thread."""
         self._ready.release()
 
     def wake(self) -> None:
         """Nothing to do: `put` has woken the thread."""
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Block until a note arrived; False on timeout (seconds)."""
+        """Block until it was told; False on timeout (seconds)."""
         return self._ready.acquire(timeout=timeout)
 
 
@@ -144,6 +142,16 @@ os.register_at_fork(after_in_child=_new_lock)  # another thread of the parent ma
 _ports: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopPort] = weakref.WeakKeyDictionary()
 
 
+class _Latest(threading.local):
+    """The loop that ran on this thread when somebody asked last, and its port: nearly always the one that runs now."""
+
+    loop: Callable[[], asyncio.AbstractEventLoop | None] = staticmethod(lambda: None)
+    port: LoopPort
+
+
+_latest = _Latest()
+
+
 def current_port() -> tuple[asyncio.AbstractEventLoop, LoopPort]:
     """The running loop and its port; raises `NoEventLoop` where none of asyncio's kind runs."""
     try:
@@ -153,8 +161,11 @@ def current_port() -> tuple[asyncio.AbstractEventLoop, LoopPort]:
             "this has to be awaited on a running asyncio event loop (any implementation of it), and there is none on "
             "this thread; plain threads, and trio through trio.to_thread, use infer_sync"
         ) from None
+    if _latest.loop() is loop:
+        return loop, _latest.port
     port = _ports.get(loop)
     if port is None:
         with _lock:
             port = _ports.setdefault(loop, LoopPort(loop))
+    _latest.loop, _latest.port = weakref.ref(loop), port
     return loop, port

@@ -33,57 +33,42 @@ class Request:
     comes first, after which nothing reads the caller's arrays any more.
     """
 
-    __slots__ = (
-        "_claim",
-        "abandoned",
-        "buffer",
-        "deadline",
-        "done",
-        "error",
-        "expired",
-        "in_place",
-        "lease",
-        "marks",
-        "nbytes",
-        "number",
-        "outputs",
-        "patient",
-        "priority",
-        "recalls",
-        "retried",
-        "taken",
-        "timeout",
-    )
+    # What most requests never change.
+    abandoned = False
+    expired = False  # given up because of its deadline
+    retried = False  # after the device had no memory for it
+    recalls = 0  # how often the device's context died while it was there
+    deadline: float | None = None
+    lease: Lease | None = None  # on the memory that the caller has filled itself
+    # Where its inputs lie until the device has read them; at first only where that is pinned memory.
+    buffer: InputBuffer | None = None
+    in_place = False  # nothing is copied on the host
+    outputs: Outputs | None = None
+    error: Exception | None = None
+    marks: Marks | None = None  # while a recording is on
 
     def __init__(
         self,
         arrays: list[Array],
-        *,
         patient: bool,
         priority: int = 0,
         timeout: float | None = None,
         lease: Lease | None = None,
     ) -> None:
         self._claim = [arrays]
-        self.nbytes = sum(array.nbytes for array in arrays)
+        self.nbytes = arrays[0].nbytes if len(arrays) == 1 else sum(array.nbytes for array in arrays)
         self.number = next(_numbers)
         self.patient = patient
         self.priority = priority
         self.timeout = timeout  # seconds
-        self.deadline = None if timeout is None else time.monotonic() + timeout
-        self.expired = False  # given up because of its deadline
-        self.lease = lease  # on the memory that the caller has filled itself
-        # Where its inputs lie until the device has read them; at first only where that is pinned memory.
-        self.buffer: InputBuffer | None = None if lease is None else lease.buffer
-        self.in_place = self.buffer is not None  # nothing is copied on the host
-        self.abandoned = False
-        self.retried = False  # after the device had no memory for it
-        self.recalls = 0  # how often the device's context died while it was there
+        if timeout is not None:
+            self.deadline = time.monotonic() + timeout
+        if lease is not None:
+            self.lease = lease
+            self.buffer = lease.buffer
+            self.in_place = lease.buffer is not None
         self.taken = Signal()  # the caller's arrays are not read any more
         self.done = Signal()
-        self.outputs: Outputs | None = None
-        self.error: Exception | None = None
-        self.marks: Marks | None = None  # while a recording is on
 
     def claim(self) -> list[Array] | None:
         """The inputs, for the first who asks."""

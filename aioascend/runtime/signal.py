@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from .ports import Port, ThreadPort, current_port, resolve
+from .ports import Port, ThreadPort, current_port
 
 __all__ = ["Signal"]
 
@@ -15,41 +15,56 @@ class Signal:
     """Set once, by any thread; waited for by any number of tasks and threads.
 
     No lock: a waiter first registers and then looks again, the setter first sets and then wakes whoever registered,
-    and storing, `dict.pop` and `dict.popitem` are atomic, so every waiter is seen by at least one side.
+    and storing, `dict.setdefault`, `dict.pop` and `dict.popitem` are atomic, so every waiter is seen by at least one
+    side. Most signals of a request are never waited for: nothing is made before somebody registers.
     """
 
-    __slots__ = ("_set", "_waiters")
-
-    def __init__(self) -> None:
-        self._set = False
-        self._waiters: dict[Any, Port] = {}  # what its port is to be told about -> the port
+    is_set = False
+    _waiters: dict[Any, Port] | None = None  # what its port knows a waiter by -> the port
 
     def __bool__(self) -> bool:
-        return self._set
+        return self.is_set
 
     def set(self, touch: Callable[[Port], None]) -> None:
-        """Set it and leave a note at every waiter's port; `touch` sees to it that the port is woken."""
-        self._set = True
+        """Set it and tell every waiter's port; `touch` sees to it that the port is woken."""
+        self.is_set = True
         waiters = self._waiters
-        while True:
+        while waiters:
             try:
-                future, port = waiters.popitem()
-            except KeyError:
+                waiter, port = waiters.popitem()
+            except KeyError:  # it has just left
                 return
-            port.put(resolve, future)
+            port.put(waiter)
             touch(port)
+
+    def register(self, waiter: Any, port: Port) -> None:
+        """Have `port` told of `waiter` when it is set; it may have been set meanwhile, so look at `is_set` again."""
+        waiters = self._waiters
+        if waiters is None:
+            # Two that register at the same time get the same dictionary: that of whoever was first.
+            waiters = self.__dict__.setdefault("_waiters", {})
+        waiters[waiter] = port
+
+    def expect(self, waiter: Any, port: Port) -> None:
+        """`register` for the first waiter of a signal that nobody else knows of yet."""
+        self._waiters = {waiter: port}
+
+    def leave(self, waiter: Any) -> None:
+        """Undo `register`, unless it was set meanwhile."""
+        if self._waiters is not None:
+            self._waiters.pop(waiter, None)
 
     async def wait(self, deadline: float | None = None) -> None:
         """Wait until it is set, or until `deadline` (`time.monotonic`); may be cancelled at any time.
 
         Always lets the loop run. Leaves nothing behind, here or on the loop, however it ends.
         """
-        if self._set:
+        if self.is_set:
             await asyncio.sleep(0)
             return
         loop, port = current_port()
         future = loop.create_future()
-        self._waiters[future] = port
+        self.register(future, port)
         try:
             if deadline is not None:
                 port.watch(future, deadline)
@@ -58,17 +73,17 @@ class Signal:
             else:
                 await future
         finally:
-            self._waiters.pop(future, None)
+            self.leave(future)
             if deadline is not None:
                 port.unwatch(future)
 
     def wait_blocking(self, timeout: float | None = None) -> bool:
         """Block the calling thread until it is set; False on timeout (seconds)."""
-        if self._set:
+        if self.is_set:
             return True
         port = ThreadPort()
-        self._waiters[port] = port
+        self.register(port, port)
         try:
-            return self._set or port.wait(timeout) or self._set
+            return self.is_set or port.wait(timeout) or self.is_set
         finally:
-            self._waiters.pop(port, None)
+            self.leave(port)

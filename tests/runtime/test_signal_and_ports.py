@@ -96,26 +96,38 @@ async def test_a_burst_of_notes_costs_one_wake_up(monkeypatch: pytest.MonkeyPatc
         return schedule(callback, *args)
 
     monkeypatch.setattr(loop, "call_soon_threadsafe", counted)
-    seen: list[int] = []
-    for number in range(100):
-        port.put(seen.append, number)
+    futures = [loop.create_future() for _ in range(100)]
+    futures[7].cancel()  # its waiter has gone
+    for future in futures:
+        port.put(future)
         port.wake()
-    assert seen == []
+    assert sum(future.done() for future in futures) == 1
     await asyncio.sleep(0)
-    assert seen == list(range(100))
+    assert all(future.done() for future in futures)
     assert wakes == 1
 
 
 def test_a_closed_loop_swallows_its_notes_and_harms_nobody() -> None:
     loop = asyncio.new_event_loop()
     port = LoopPort(loop)
+    future = loop.create_future()
     loop.close()
-    port.put(print, "never")
+    port.put(future)
     port.wake()
     port.wake()
+    assert not port._over
     del loop
-    port.put(print, "never")
+    port.put(future)
     port.wake()
+    assert not port._over
+    assert not future.done()
+
+
+def test_two_loops_one_after_the_other_on_one_thread_have_a_port_each() -> None:
+    async def port() -> LoopPort:
+        return current_port()[1]
+
+    assert asyncio.run(port()) is not asyncio.run(port())
 
 
 async def test_a_future_is_waited_for_as_long_as_was_said() -> None:
