@@ -31,7 +31,7 @@ _EVENT_MS = 250
 _PATIENCE = 4  # failing reports in a row before those who wait for one are told
 _JOIN_S = 5.0
 
-Deliver = Callable[[int, AclError | None], None]
+Deliver = Callable[[list[int], AclError | None], None]
 Lost = Callable[[AclError], None]
 
 
@@ -66,8 +66,9 @@ class Completion(Protocol):
 def make_completion(driver: Driver, context: int, deliver: Deliver, lost: Lost) -> Completion:
     """The completion way that `AIOASCEND_COMPLETION` names.
 
-    `deliver` takes a token, and an error where the point may not have been reached; `lost` is told that reports fail
-    again and again. Both must be thread-safe and never raise.
+    `deliver` takes tokens in their order, and an error where the point may not have been reached; `lost` is told that
+    reports fail again and again. Both must be thread-safe and never raise. They are called on a thread of the
+    completion, which is in `context`, outside any callback.
     """
     way = os.environ.get("AIOASCEND_COMPLETION", "").strip() or "callback"
     if way == "callback":
@@ -83,9 +84,8 @@ class _Callbacks:
         self._context = context
         self._lost = lost
         self._deliver = deliver
-        self._function: Callable[[int], None] = self._report  # the one permanent callback
-        # how many callbacks were begun, and how many of them have certainly returned
-        self._begun = self._returned = 0
+        self._reached: deque[int] = deque()
+        self._function: Callable[[int], None] = self._reached.append  # the one permanent callback
         self._stopping = threading.Event()
         # process_report returns at once while its thread has no subscription (107012): the gate keeps it from spinning.
         self._gate = threading.Event()
@@ -114,23 +114,17 @@ class _Callbacks:
         self.forget(stream)
         ident = self._thread.ident
         assert ident is not None
-        self._await_return()
         self._driver.unsubscribe_report(ident, stream)
 
-    def _await_return(self) -> None:
-        """Wait until the callbacks that were begun have returned.
+    def _deliver_reached(self) -> None:
+        """Deliver the tokens of the callbacks that have returned.
 
-        A token is delivered before its callback has returned, and `unsubscribe_report` waits for a callback in progress
-        with the GIL held that it needs to return (pyACL reference §3).
+        Not from within them: `unsubscribe_report` waits for a callback in progress, with the GIL held that it needs to
+        return (pyACL reference §3), and what a token leads to are calls that a callback may not make (§9).
         """
-        begun, end = self._begun, time.monotonic() + _JOIN_S
-        # when another one is begun, all before it have returned
-        while self._returned < begun == self._begun and time.monotonic() < end:
-            time.sleep(0.0005)
-
-    def _report(self, token: int) -> None:
-        self._begun += 1
-        self._deliver(token, None)
+        reached = self._reached
+        if reached and not self._stopping.is_set():
+            self._deliver([reached.popleft() for _ in range(len(reached))], None)
 
     def hurry(self) -> None:
         pass  # the callbacks that still come have to run: a subscription may not end before (pyACL reference §9)
@@ -172,7 +166,7 @@ class _Callbacks:
                 try:
                     self._driver.process_report(_REPORT_MS)
                 finally:
-                    self._returned = self._begun
+                    self._deliver_reached()
                 failures = 0
             except BaseException as error:  # a callback that raised surfaces here as SystemError (pyACL reference §9)
                 if self._stopping.is_set():
@@ -293,7 +287,7 @@ class _EventWaiter:
             reached, error = self._wait(event)
             if not reached:
                 return
-            self._deliver(token, error)
+            self._deliver([token], error)
             armed.popleft()
             if driver.has_ex_events:
                 self._idle_events.append(event)

@@ -179,7 +179,7 @@ class DeviceCore:
 
     def enter_context(self) -> None:
         """Have the device thread use the present context; control thread."""
-        self.call(self._enter_context).result()
+        self._device.enter().result()
 
     def _broken(self, error: BaseException, argument: object) -> None:
         """Something on the device thread was not done to its end: what is on the device cannot be trusted."""
@@ -255,10 +255,10 @@ class DeviceCore:
         """The completions of an earlier context will not come; device thread."""
         self._armed.clear()
 
-    def _deliver(self, token: int, error: AclError | None) -> None:
-        # On a report or event thread, perhaps inside a vendor callback: append, wake, nothing else, and never raise.
+    def _deliver(self, tokens: list[int], error: AclError | None) -> None:
+        # On a report or event thread, which is in the context as well: what follows may run here. Never raises.
         try:
-            self._device.post(self._arrived, (token, error))
+            self._device.serve([(self._arrived, (token, error)) for token in tokens])
         except Exception:
             if not self.abandoned:
                 logger.exception("a completion of %s was lost", self.name)
@@ -271,8 +271,7 @@ class DeviceCore:
 
     def _lost(self, error: AclError) -> None:
         # On the report thread: reports do not come.
-        for token in list(self._armed):
-            self._deliver(token, error)
+        self._deliver(list(self._armed), error)
 
     # -- forking ----------------------------------------------------------------------------------------------------
 

@@ -89,8 +89,8 @@ class Told:
         self.tokens: list[tuple[int, AclError | None]] = []
         self.lost: list[AclError] = []
 
-    def deliver(self, token: int, error: AclError | None) -> None:
-        self.tokens.append((token, error))
+    def deliver(self, tokens: list[int], error: AclError | None) -> None:
+        self.tokens += [(token, error) for token in tokens]
 
 
 @pytest.fixture

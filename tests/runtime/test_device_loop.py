@@ -155,10 +155,10 @@ def test_a_completion_that_comes_for_a_closed_device_is_said_unless_the_interpre
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     core = DeviceCore(DeviceName("npu", 0), Backend("npu", StubDriver().acl))
-    core._deliver(1, None)
+    core._deliver([1], None)
     assert messages(caplog, logging.ERROR) == ["a completion of npu:0 was lost"]
     core.abandoned = True
-    core._deliver(2, None)
+    core._deliver([2], None)
     assert len(messages(caplog, logging.ERROR)) == 1
 
 
