@@ -7,6 +7,7 @@ and outputs, the dataset pair over it and the events. Everything is made at open
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -20,7 +21,7 @@ from ..model import LoadedModel
 from ..scheduling.health import Severity
 from ..scheduling.watchdog import Sight
 from .buffers import OutputBuffer
-from .core import DeviceCore, Then
+from .core import DeviceCore
 from .draining import drain
 from .request import Request
 from .residents import severity
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["Extra", "Lane", "Place"]
 
 _COPY_IN, _COMPUTE, _COPY_OUT = range(3)
+_LATE_S = 0.0005  # how much later than its end a run may be told, to save the callbacks of those before others
 _ABORT_MS = 200  # how long a stream may take to be empty after it was aborted
 _SYNC_MS = 500  # how long the control thread waits for a stream without looking up
 
@@ -90,6 +92,10 @@ class Lane:
         self._retired = False
         self._hung = False  # its streams make no progress and are being aborted
         self._ended = 0
+        self._unarmed: list[tuple[Place, int]] = []  # queued, with the runs that they are, and no callback behind them
+        self._most_unarmed = 1
+        self._run_s = 1.0  # what a run takes of the pipeline's time, as far as known
+        self._told_at = 0.0
         self._limit = recipe.stall_timeout
         self._watch = core.recovery.watch
         self.repeated = 0
@@ -168,15 +174,16 @@ class Lane:
         try:
             if not driver.has_ex_events:
                 self._renew_events(place)
-            nbytes = self._input_nbytes
-            if timing is not None:
+            h2d, nbytes, target, source = self._h2d, self._input_nbytes, place.inputs.address, buffer.block.address
+            if timing is None:
+                driver.queue_in(target, source, nbytes, h2d, place.copied_in, self._compute)
+            else:
                 timing.launched(request.marks)
-                timing.record(0, self._h2d)
-            driver.memcpy_to_device(place.inputs.address, nbytes, buffer.block.address, nbytes, self._h2d)
-            if timing is not None:
-                timing.record(1, self._h2d)
-            driver.record_event(place.copied_in, self._h2d)
-            driver.stream_wait_event(self._compute, place.copied_in)
+                timing.record(0, h2d)
+                driver.memcpy_to_device(target, nbytes, source, nbytes, h2d)
+                timing.record(1, h2d)
+                driver.record_event(place.copied_in, h2d)
+                driver.stream_wait_event(self._compute, place.copied_in)
             self._queue_run(place)
         except Exception as error:
             self._not_launched(place, driver.as_error(error, "a launch"))
@@ -190,29 +197,62 @@ class Lane:
 
     def _queue_run(self, place: Place) -> None:
         """Queue the run of a place whose inputs are, or will be, on the device, and the way out of its outputs."""
-        driver = self._driver
+        driver, compute, d2h = self._driver, self._compute, self._d2h
         outlet = place.outlet
         assert outlet is not None
         timing = place.timing
         if timing is not None:
-            timing.record(2, self._compute)
-        driver.execute_async(self._model_id, place.input_dataset, place.output_dataset, self._compute)
+            timing.record(2, compute)
+        driver.execute_async(self._model_id, place.input_dataset, place.output_dataset, compute)
         place.queued = True
-        if timing is not None:
-            timing.record(3, self._compute)
-        driver.record_event(place.computed, self._compute)
-        driver.stream_wait_event(self._d2h, place.computed)
-        nbytes = self._output_nbytes
-        if timing is not None:
-            timing.record(4, self._d2h)
-        driver.memcpy_to_host(outlet.block.address, nbytes, place.outputs.address, nbytes, self._d2h)
-        if timing is not None:
-            timing.record(5, self._d2h)
-        self._core.arm(self._d2h, self._completion(place))
+        nbytes, target, source = self._output_nbytes, outlet.block.address, place.outputs.address
+        if timing is None:
+            driver.queue_out(compute, place.computed, target, source, nbytes, d2h)
+        else:
+            timing.record(3, compute)
+            driver.record_event(place.computed, compute)
+            driver.stream_wait_event(d2h, place.computed)
+            timing.record(4, d2h)
+            driver.memcpy_to_host(target, nbytes, source, nbytes, d2h)
+            timing.record(5, d2h)
+        group = self._unarmed
+        group.append((place, place.generation))
+        if len(group) >= self._most_unarmed:
+            self.arm()
 
-    def _completion(self, place: Place) -> Then:
-        generation = place.generation
-        return lambda error: self.finished(place, generation, error)
+    def arm(self) -> None:
+        """Have the runs that were queued since the last time told when the latest of them is over.
+
+        A stream is in order, so that its end is the end of those before it.
+        """
+        group, self._unarmed = self._unarmed, []
+        if not group or self._dead or self._hung:  # then what follows has its own account of what runs
+            return
+        armed_at = time.monotonic()
+
+        def reached(error: AclError | None) -> None:
+            now = time.monotonic()
+            self._learn((now - max(armed_at, self._told_at)) / len(group))
+            self._told_at = now
+            for place, generation in group:
+                self.finished(place, generation, error)
+
+        try:
+            self._core.arm(self._d2h, reached)
+        except Exception as error:
+            place, _ = group.pop()
+            self._not_launched(place, self._driver.as_error(error, "acl.rt.launch_callback"))
+            for other, _ in group:  # nobody will tell of them: wait for them as well
+                if not self._dead:
+                    self._drain(other)
+
+    def _learn(self, seconds: float) -> None:
+        """A run has taken so long: for how many one callback may stand without the first being told much later.
+
+        The figure follows a slow run at once and fast ones bit by bit, as those may only have been told late.
+        """
+        self._run_s = max(seconds, 0.9 * self._run_s, 1e-6)
+        self._most_unarmed = max(1, int(_LATE_S / self._run_s))
 
     def _renew_events(self, place: Place) -> None:
         # Old CANN: a plain event serves one dependency only (pyACL reference §7). The place was free, so that nothing
@@ -280,9 +320,13 @@ class Lane:
             place.error = place.error or error
             self._drain(place)
             return
-        if place not in self._running:
+        running = self._running
+        if running and running[0] is place:  # in all but odd cases
+            running.popleft()
+        elif place in running:
+            running.remove(place)
+        else:
             return  # its stream was aborted meanwhile
-        self._running.remove(place)  # the first in all but odd cases
         self._ended += 1
         self._done.append(place)
         self._core.settle(self.settle)
@@ -302,6 +346,8 @@ class Lane:
         if self._dead:
             return []
         done, self._done = self._done, []
+        if not (self._repeating or self._suspects):
+            return done
         known = []
         for place in done:
             if place.suspect and place.error is None and place.request is not None and not place.request.abandoned:

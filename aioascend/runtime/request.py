@@ -72,9 +72,10 @@ class Request:
 
     def claim(self) -> list[Array] | None:
         """The inputs, for the first who asks."""
+        claim = self._claim
         try:
-            return self._claim.pop()
-        except IndexError:
+            return claim.pop() if claim else None
+        except IndexError:  # somebody else was faster
             return None
 
     def save(self) -> None:

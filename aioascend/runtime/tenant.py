@@ -26,6 +26,9 @@ from .timing import Timing
 
 __all__ = ["Tenant"]
 
+_INLINE_BYTES = 1 << 20
+"""Copies up to this size are made on the device thread: handing them to a worker would take longer than the copy."""
+
 
 class Tenant(ABC):
     """A session's equipment in the present context, its queue, and the requests that a dead context hands back.
@@ -39,6 +42,8 @@ class Tenant(ABC):
         self._recipe = recipe
         equipment = core.memory.retrying(Equipment, core, recipe)
         self.signature = equipment.signature
+        self._input_inline = sum(spec.nbytes for spec in self.signature.inputs) <= _INLINE_BYTES
+        self._output_inline = sum(spec.nbytes for spec in self.signature.outputs) <= _INLINE_BYTES
         self.counters = Counters()
         self.recorder: Recorder | None = None  # while a recording is on
         self.admission: Admission[Request] = Admission(
@@ -48,6 +53,7 @@ class Tenant(ABC):
             outlets=recipe.outlets,
             max_waiting=max_waiting,
             max_waiting_bytes=max_waiting_bytes,
+            at_once=self._input_inline,
         )
         self.leases = LeasePool(
             core,

@@ -20,7 +20,7 @@ import enum
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from .deadlines import Deadlines
 from .line import SHARE, Line
@@ -73,15 +73,10 @@ class Decision(Generic[T]):
         return bool(self.stage or self.launch or self.expired)
 
 
-@dataclass
-class _Entry:
-    """What is known of an item that waits."""
+_NOTHING: Decision[Any] = Decision()
 
-    __slots__ = ("nbytes", "patient", "pinned")
-
-    nbytes: int
-    patient: bool
-    pinned: bool
+_Entry = tuple[int, bool, bool]
+"""What is known of an item that waits: its bytes, whether it is patient, whether it has pinned memory of its own."""
 
 
 class Admission(Generic[T]):
@@ -91,6 +86,9 @@ class Admission(Generic[T]):
     many in pinned memory of their own; `outlets` items a lane may occupy pinned output memory (running ones included).
     Of the impatient items no more than `max_waiting`, of no more than `max_waiting_bytes` together, may wait beyond
     those that can be staged at once; patient ones are not counted. One of `share` turns goes to the oldest, at least.
+
+    With `at_once` the owner makes a copy on the spot when it is told to: an item counts as staged from then on, and may
+    be launched by the same decision.
     """
 
     def __init__(
@@ -103,7 +101,9 @@ class Admission(Generic[T]):
         max_waiting: int,
         max_waiting_bytes: int,
         share: int = SHARE,
+        at_once: bool = False,
     ) -> None:
+        self._at_once = at_once
         self.depth = depth
         self.outlets = outlets
         self.max_waiting = max_waiting
@@ -129,7 +129,6 @@ class Admission(Generic[T]):
     def offer(
         self,
         item: T,
-        *,
         priority: int = 0,
         nbytes: int = 0,
         deadline: float | None = None,
@@ -153,7 +152,7 @@ class Admission(Generic[T]):
                 raise QueueFull(waiting, self._waiting_bytes, self.retry_after(priority))
             self._impatient += 1
             self._waiting_bytes += nbytes
-        self._entries[item] = _Entry(nbytes, patient, pinned)
+        self._entries[item] = (nbytes, patient, pinned)
         self._line.add(item, priority)
         if deadline is not None:
             self._deadlines.add(item, deadline)
@@ -190,17 +189,32 @@ class Admission(Generic[T]):
             raise Stale(f"{item!r} is not being copied in")
         self._leave_staging(item)
 
+    def copy_failed(self, item: T) -> None:
+        """With `at_once`: the copy that the last decision has asked for failed. The item is gone, not launched, and the
+        owner frees its pinned memory.
+        """
+        lane = self._lane.pop(item, None)
+        if lane is not None:
+            del self._running[lane][item]
+        elif self._staging.get(item):
+            self._leave_staging(item)
+        else:
+            raise Stale(f"{item!r} has not just been copied in")
+
     def staging_freed(self) -> None:
         """A staging buffer is free again."""
         self._free_staging += 1
 
-    def finished(self, item: T, now: float) -> None:
-        """The device is done with the item; its pinned outputs are still in use."""
+    def finished(self, item: T, now: float, drained: bool = False) -> None:
+        """The device is done with the item; its pinned outputs are still in use unless `drained`."""
         lane = self._lane.get(item)
         launched_at = None if lane is None else self._running[lane].pop(item, None)
         if lane is None or launched_at is None:
             raise Stale(f"{item!r} is not running")
-        self._draining[lane].add(item)
+        if drained:
+            del self._lane[item]
+        else:
+            self._draining[lane].add(item)
         self._pace.finished(now, launched_at)
 
     def drained(self, item: T) -> None:
@@ -243,10 +257,10 @@ class Admission(Generic[T]):
             draining_items.clear()
         self._lane.clear()
         self._held.clear()
-        for entry in self._entries.values():
-            entry.pinned = False
+        for item, (nbytes, patient, _) in self._entries.items():
+            self._entries[item] = (nbytes, patient, False)
         for item in reversed(back):
-            self._entries[item] = _Entry(0, patient=True, pinned=False)
+            self._entries[item] = (0, True, False)
             priority, deadline = terms(item)
             self._line.put_back(item, priority)
             if deadline is not None:
@@ -270,21 +284,39 @@ class Admission(Generic[T]):
 
     def decide(self, now: float) -> Decision[T]:
         """Every scheduling decision that can be taken now; the state already counts them as taken."""
+        if not (self._line or self._staging):
+            return _NOTHING
         decision: Decision[T] = Decision()
         if self._deadlines:
             for item in self._too_late(now):
                 decision.expired.append((item, self.withdraw(item)))
+        if self._at_once:
+            self._take_straight(decision, now)
         self._take_in(decision)
         while self._launch(decision, now):
             self._take_in(decision)  # a launch may have made room
         return decision
+
+    def _take_straight(self, decision: Decision[T], now: float) -> None:
+        """While nobody stands between the queue and a place: what `_take_in` and `_launch` would do, in one step."""
+        line, staging = self._line, self._staging
+        while line and self._free_staging and not staging:
+            item = line.head()
+            lane = None if self._entries[item][2] else self._best_lane()
+            if lane is None:
+                return
+            line.take(item)
+            self._uncount(item)
+            self._free_staging -= 1
+            decision.stage.append(item)
+            self._run(decision, item, lane, now)
 
     def _take_in(self, decision: Decision[T]) -> None:
         """Let out of the queue whom there is pinned memory for."""
         line = self._line
         while line:
             item = line.head()
-            pinned = self._entries[item].pinned
+            pinned = self._entries[item][2]
             if not (self._free_pinned if pinned else self._free_staging):
                 return
             line.take(item)
@@ -295,7 +327,7 @@ class Admission(Generic[T]):
             else:
                 self._free_staging -= 1
                 decision.stage.append(item)
-            self._staging[item] = pinned
+            self._staging[item] = pinned or self._at_once
 
     def _launch(self, decision: Decision[T], now: float) -> bool:
         """Launch the first in pinned memory, if it is ready and there is a place."""
@@ -306,11 +338,16 @@ class Admission(Generic[T]):
         if lane is None:
             return False
         self._leave_staging(item)
-        self._pace.launched(now, idle=not self.running)
+        self._run(decision, item, lane, now)
+        return True
+
+    def _run(self, decision: Decision[T], item: T, lane: int, now: float) -> None:
+        if self._deadlines:
+            self._deadlines.settle(item)
+        self._pace.launched(now, idle=not any(self._running))
         self._running[lane][item] = now
         self._lane[item] = lane
         decision.launch.append((item, lane))
-        return True
 
     def _too_late(self, now: float) -> list[T]:
         """Those whose deadline has passed, or is nearer than any of the last 32 items was on the device.
@@ -331,15 +368,16 @@ class Admission(Generic[T]):
         return any(not running and lane not in self._held for lane, running in enumerate(self._running))
 
     def _uncount(self, item: T) -> None:
-        entry = self._entries.pop(item)
-        if not entry.patient:
+        nbytes, patient, _ = self._entries.pop(item)
+        if not patient:
             self._impatient -= 1
-            self._waiting_bytes -= entry.nbytes
+            self._waiting_bytes -= nbytes
 
     def _leave_staging(self, item: T) -> None:
         del self._staging[item]
         self._dropped.discard(item)
-        self._deadlines.settle(item)
+        if self._deadlines:
+            self._deadlines.settle(item)
         if item in self._pinned:
             self._pinned.remove(item)
             self._free_pinned += 1

@@ -30,7 +30,8 @@ class Line(Generic[T]):
         self._share = share
         # Not plain dicts: finding the first key of one that is emptied from the front walks over what was removed.
         self._arrived: OrderedDict[T, int] = OrderedDict()
-        self._classes: dict[int, OrderedDict[T, None]] = {}  # those that have items
+        self._only = 0  # the priority of all items, while there are no classes
+        self._classes: dict[int, OrderedDict[T, None]] = {}  # by priority, from its second one until nobody waits
         self._passed_over = 0  # turns in a row that went past the oldest
 
     def __len__(self) -> int:
@@ -45,35 +46,45 @@ class Line(Generic[T]):
 
     def add(self, item: T, priority: int) -> None:
         """Put an item at the end of its priority's line."""
-        self._arrived[item] = priority
-        level = self._classes.get(priority)
-        if level is None:
-            level = self._classes[priority] = OrderedDict()
-        level[item] = None
+        arrived = self._arrived
+        if not arrived:
+            self._only = priority
+        elif priority != self._only and not self._classes:
+            self._classes[self._only] = OrderedDict.fromkeys(arrived)
+        arrived[item] = priority
+        if self._classes:
+            level = self._classes.get(priority)
+            if level is None:
+                level = self._classes[priority] = OrderedDict()
+            level[item] = None
 
     def put_back(self, item: T, priority: int) -> None:
         """Put an item at the head of its priority's line, as the one that has waited longest."""
         self.add(item, priority)
         self._arrived.move_to_end(item, last=False)
-        self._classes[priority].move_to_end(item, last=False)
+        if self._classes:
+            self._classes[priority].move_to_end(item, last=False)
 
     def remove(self, item: T) -> None:
         """Take an item out, wherever it stands; raises `KeyError` when it is not in line."""
         priority = self._arrived.pop(item)
-        level = self._classes[priority]
-        del level[item]
-        if not level:
-            del self._classes[priority]
+        if self._classes:
+            level = self._classes[priority]
+            del level[item]
+            if not level:
+                del self._classes[priority]
+            if not self._arrived:
+                self._classes.clear()
 
     def head(self) -> T:
         """The item whose turn it is; the line must not be empty."""
-        if len(self._classes) == 1 or self._passed_over >= self._share - 1:
+        if not self._classes or len(self._classes) == 1 or self._passed_over >= self._share - 1:
             return next(iter(self._arrived))
         return next(iter(self._classes[min(self._classes)]))
 
     def take(self, item: T) -> None:
         """Take the head out and count its turn."""
-        if item is next(iter(self._arrived)):
+        if not self._classes or item is next(iter(self._arrived)):
             self._passed_over = 0
         else:
             self._passed_over += 1
@@ -81,4 +92,6 @@ class Line(Generic[T]):
 
     def ahead(self, priority: int) -> int:
         """How many items stand before a newcomer of `priority`."""
+        if not self._classes:
+            return len(self._arrived) if self._only <= priority else 0
         return sum(len(level) for other, level in self._classes.items() if other <= priority)
