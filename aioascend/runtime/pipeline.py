@@ -88,9 +88,9 @@ class Pipeline(Tenant):
     # -- the queue --------------------------------------------------------------------------------------------------
 
     def _offer(self, request: Request) -> None:
-        if request.lease is not None or request.abandoned or self._closing is not None or self._refused is not None:
-            if not self._may_enter(request):
-                return
+        odd = request.lease is not None or request.abandoned or self._closing is not None or self._refused is not None
+        if odd and not self._may_enter(request):
+            return
         try:
             self.admission.offer(
                 request, request.priority, request.nbytes, request.deadline, request.patient, request.in_place
