@@ -49,9 +49,10 @@ class AdmissionMachine(RuleBasedStateMachine):
         self.now = 0.0
         self.depth = DEPTH
 
-    @initialize(lanes=st.integers(1, 2))
-    def begin(self, lanes: int) -> None:
+    @initialize(lanes=st.integers(1, 2), at_once=st.booleans())
+    def begin(self, lanes: int, at_once: bool) -> None:
         self.lanes = lanes
+        self.at_once = at_once
         self.admission: Admission[Item] = Admission(
             lanes=lanes,
             depth=self.depth,
@@ -60,6 +61,7 @@ class AdmissionMachine(RuleBasedStateMachine):
             max_waiting=MAX_WAITING,
             max_waiting_bytes=MAX_BYTES,
             share=SHARE,
+            at_once=at_once,
         )
 
     def at(self, *where: str) -> list[Item]:
@@ -91,8 +93,8 @@ class AdmissionMachine(RuleBasedStateMachine):
         self.admission.offer(item, **options)
         self.items.append(item)
 
-    @rule(passed=st.sampled_from([0.0, 0.5, 2.0]))
-    def decide(self, passed: float) -> None:
+    @rule(passed=st.sampled_from([0.0, 0.5, 2.0]), failing=st.none() | st.integers(0, 3))
+    def decide(self, passed: float, failing: int | None = None) -> None:
         self.now += passed
         decision = self.admission.decide(self.now)
         for item, where in decision.expired:
@@ -109,7 +111,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         left = {item for item in self.at("waiting") if item not in pending[self.admission.staging :]}
         for item in left:
             self.turns += 1
-            item.where = "staged" if item.pinned else "copying"
+            item.where = "staged" if item.pinned or self.at_once else "copying"
         assert decision.stage == [item for item in decision.stage if item in left and not item.pinned]
         self.buffers += len(decision.stage)
         for item in left:
@@ -120,7 +122,15 @@ class AdmissionMachine(RuleBasedStateMachine):
             item.where, item.lane = "running", lane
             assert item.deadline is None or item.deadline > self.now
         self.launched += launched
-        if any(where is Where.STAGED for _, where in decision.expired):
+        if self.at_once and failing is not None and failing < len(decision.stage):
+            item = decision.stage[failing]
+            self.admission.copy_failed(item)
+            if item.where == "running":
+                self.launched.remove(item)
+            self.free_buffer()
+            item.where = "failed"
+            self.decide(0.0)  # there is room again
+        elif any(where is Where.STAGED for _, where in decision.expired):
             self.decide(0.0)  # their buffers have been given back since
         else:
             assert not self.admission.decide(self.now)  # everything that can be decided has been
@@ -152,14 +162,14 @@ class AdmissionMachine(RuleBasedStateMachine):
             self.leave(item, "cancelled")
 
     @precondition(lambda self: self.at("running"))
-    @rule(data=st.data())
-    def finish(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), drained=st.booleans())
+    def finish(self, data: st.DataObject, drained: bool) -> None:
         item = data.draw(st.sampled_from(self.at("running")))
         self.now += 0.25
-        self.admission.finished(item, self.now)
+        self.admission.finished(item, self.now, drained)
         if not item.pinned:
             self.free_buffer()
-        item.where = "draining"
+        item.where = "done" if drained else "draining"
 
     @precondition(lambda self: self.at("draining"))
     @rule(data=st.data())
@@ -205,7 +215,8 @@ class AdmissionMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def tell_of_what_is_gone(self, data: st.DataObject) -> None:
         item = data.draw(st.sampled_from(self.at(*OUTCOMES)))
-        for call in (self.admission.staged, self.admission.staging_failed, self.admission.drained):
+        admission = self.admission
+        for call in (admission.staged, admission.staging_failed, admission.copy_failed, admission.drained):
             with pytest.raises(Stale):
                 call(item)
         with pytest.raises(Stale):
