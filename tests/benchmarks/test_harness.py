@@ -12,7 +12,8 @@ import pytest
 
 from . import worlds
 from .__main__ import ROOT, ROWS, TABLES
-from .harness import Row, ratio
+from .harness import Outcome, Row, Settings, ratio
+from .neighbours import Neighbours, busy_seconds
 from .reporting import rewrite, rows_as_markdown, rows_as_text, tables_as_markdown
 
 HIGHER = Row("a", "x", must=1.0, aim=2.0, better="higher", profile="none", depth="3")
@@ -32,6 +33,64 @@ def test_a_value_reaches_its_aim_or_what_it_must_or_misses(row: Row, value: floa
 
 def test_a_ratio_is_the_median_of_pairs() -> None:
     assert ratio([2.0, 30.0, 4.0], [1.0, 10.0, 1.0]) == 3.0
+
+
+def rounds(cores: list[float], count: int, quick: bool, monkeypatch: pytest.MonkeyPatch) -> Outcome:
+    """Rounds with the values 0, 1, 2 ... while others use so many cores."""
+    told = iter(cores)
+    monkeypatch.setattr(Neighbours, "cores", lambda self: next(told))
+    outcome = Outcome()
+    for index in Settings(count, quick).measured(outcome):
+        outcome.values.append(float(index))
+    return outcome
+
+
+def test_rounds_among_quiet_neighbours_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    outcome = rounds([0.01, 0.02, 0.0], 3, False, monkeypatch)
+    assert outcome.values == [2, 0, 1]
+    assert outcome.notes == {"cores used by others": 0.01}
+
+
+def test_rounds_that_others_disturbed_are_made_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert sorted(rounds([0.01, 1.2, 0.5, 0.0, 0.05], 3, False, monkeypatch).values) == [0, 3, 4]
+
+
+def test_where_others_never_rest_the_least_disturbed_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    outcome = rounds([1.0, 0.5, 1.5, 0.4], 2, False, monkeypatch)
+    assert sorted(outcome.values) == [1, 3]
+    assert outcome.notes == {"cores used by others": 0.45}
+
+
+def test_a_quick_round_is_one_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert rounds([1.0], 1, True, monkeypatch).values == [0]
+
+
+STAT = """cpu  100 0 100 900 0 0 0 0 0 0
+cpu0 50 1 20 400 30 2 3 4 7 0
+cpu1 40 0 10 500 0 0 0 0 0 0
+intr 5
+"""
+
+
+def test_the_work_of_cpus_is_all_but_idling_and_waiting_for_disks() -> None:
+    assert busy_seconds(STAT, {0}, 100) == 0.80
+    assert busy_seconds(STAT, {0, 1}, 100) == 1.30
+    assert busy_seconds(STAT, {7}, 100) == 0
+
+
+def test_our_own_work_is_not_that_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([(0.0, 0.0, 0.0), (2.0, 3.0, 1.0), (3.0, 3.0, 1.5), (3.0, 9.0, 1.5)])
+    monkeypatch.setattr(Neighbours, "_now", lambda self: next(times))
+    neighbours = Neighbours()
+    assert [neighbours.cores() for _ in range(3)] == [1.0, 0.0, 0.0]
+
+
+def test_a_system_that_does_not_tell_has_no_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(path: Path) -> str:
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(Path, "read_text", missing)
+    assert Neighbours().cores() == 0
 
 
 @pytest.mark.parametrize("name", ROWS)

@@ -26,7 +26,7 @@ def measure(settings: Settings) -> Outcome:
         async with aioascend.Session(head(), devices="emulator:0", depth=3) as session:
             x = zeros(session)
             await run_all(lambda: session.infer(x), 20)
-            for _ in range(settings.rounds):
+            for _ in settings.measured(outcome):
                 ours, theirs = [], []
                 for _ in range(pairs):
                     ours.append(BLOCK / await run_all(lambda: session.infer(x), BLOCK))

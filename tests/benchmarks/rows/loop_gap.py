@@ -48,7 +48,7 @@ def measure(settings: Settings) -> Outcome:
                 await asyncio.gather(*tasks)
                 return late
 
-            for _ in range(settings.rounds):
+            for _ in settings.measured(outcome):
                 idle: list[float] = []
                 busy: list[float] = []
                 for _ in range(settings.of(10, 1)):

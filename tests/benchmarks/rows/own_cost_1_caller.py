@@ -32,7 +32,7 @@ def measure(settings: Settings) -> Outcome:
                 outcome.notes["CPU us, run_in_executor"] = await cpu_us(
                     lambda: loop.run_in_executor(executor, nothing), 1
                 )
-                for _ in range(settings.rounds):
+                for _ in settings.measured(outcome):
                     mine, other = await alternate([ours, theirs], settings.of(25, 3))
                     outcome.values.append(ratio(mine, other))
                     outcome.notes["infer, us"] = round(statistics.median(mine) * 1e6, 1)

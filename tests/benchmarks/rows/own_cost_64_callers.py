@@ -29,7 +29,7 @@ def measure(settings: Settings) -> Outcome:
                 await alternate([ours, theirs], 5)
                 outcome.notes["CPU us, infer"] = await cpu_us(lambda: session.infer(x), 64)
                 outcome.notes["CPU us, to_thread"] = await cpu_us(lambda: asyncio.to_thread(nothing), 64)
-                for _ in range(settings.rounds):
+                for _ in settings.measured(outcome):
                     mine, other = await alternate([ours, theirs], settings.of(25, 3))
                     outcome.values.append(ratio(mine, other))
                     outcome.notes["infer/s"] = round(statistics.median(mine))

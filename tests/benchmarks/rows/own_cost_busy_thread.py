@@ -28,7 +28,7 @@ def measure(settings: Settings) -> Outcome:
             async with session:
                 x = zeros(session)
                 await latencies(lambda: session.infer(x), 0.2)
-                for _ in range(settings.rounds):
+                for _ in settings.measured(outcome):
                     mine: list[float] = []
                     other: list[float] = []
                     for _ in range(settings.of(20, 2)):

@@ -45,7 +45,7 @@ def measure(settings: Settings) -> Outcome:
                     return now() - start
 
                 await all_of(10)
-                for _ in range(settings.rounds):
+                for _ in settings.measured(outcome):
                     outcome.values.append(count / await all_of(count) / 125)
 
     with device(staged(2, 8, 1, inputs=FLOATS)):

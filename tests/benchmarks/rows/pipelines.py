@@ -22,7 +22,7 @@ def share_of_limit(
         async with aioascend.Session(head(), devices="emulator:0", depth=depth) as session:
             x = zeros(session)
             await run_all(lambda: session.infer(x), 20)
-            for _ in range(settings.rounds):
+            for _ in settings.measured(outcome):
                 seconds = await run_all(lambda: session.infer(x), count, callers)
                 outcome.values.append(count / seconds / limit)
 

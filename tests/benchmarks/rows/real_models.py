@@ -36,7 +36,7 @@ def against_a_bare_loop(settings: Settings, content: bytes, callers: int = 5, se
                 return (len(ends) - 1) / (ends[-1] - ends[0])
 
             await alternate([ours, theirs], 3)
-            for _ in range(settings.rounds):
+            for _ in settings.measured(outcome):
                 mine, other = await alternate([ours, theirs], settings.of(21, 2))
                 outcome.values.append(ratio(mine, other))
                 outcome.notes["bare run, ms"] = round(1e3 / statistics.median(other), 3)

@@ -36,7 +36,7 @@ def measure(settings: Settings) -> Outcome:
                     outcome.notes[f"{name}/s"] = "absent: pip install 'aioascend[bench]'"
             sides = [partial(rate, call, 64, 0.05) for call in calls.values()]
             await alternate(sides, 4)
-            for _ in range(settings.rounds):
+            for _ in settings.measured(outcome):
                 results = await alternate(sides, settings.of(20, 2))
                 best = max(results[1:], key=statistics.median)
                 outcome.values.append(ratio(results[0], best))

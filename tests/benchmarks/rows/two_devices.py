@@ -27,7 +27,7 @@ def measure(settings: Settings) -> Outcome:
                 return sum(block / each for each in seconds)
 
             await load(one, two)
-            for _ in range(settings.rounds):
+            for _ in settings.measured(outcome):
                 both, alone = [], []
                 for pair in range(pairs):
                     both.append(await load(one, two))

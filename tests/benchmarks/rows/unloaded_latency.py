@@ -19,7 +19,7 @@ def measure(settings: Settings) -> Outcome:
         async with aioascend.Session(head(), devices="emulator:0", depth=3) as session:
             x = zeros(session)
             await latencies(lambda: session.infer(x), 0.2)
-            for _ in range(settings.rounds):
+            for _ in settings.measured(outcome):
                 took = await latencies(lambda: session.infer(x), seconds)
                 outcome.values.append((statistics.median(took) - 11e-3) * 1e3)
 
