@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ..errors import AioascendError, ForkedProcess, SessionClosed, StaleLease, again
 from ..memory.layout import Layout
@@ -20,6 +21,9 @@ from ..model import TensorSpec
 from .buffers import InputBuffer
 from .core import DeviceCore
 from .signal import Signal
+
+if TYPE_CHECKING:
+    from .request import Request
 
 __all__ = ["Lease", "LeasePool"]
 
@@ -39,6 +43,7 @@ class Lease:
         "held",
         "lending",
         "ordinary",
+        "pool",
         "unfinished",
     )
 
@@ -52,7 +57,8 @@ class Lease:
         self.abandoned = False
         self.held = False
         self.arrays_alive = False
-        self.unfinished = 0  # requests over this buffer that are queued or on the device
+        self.unfinished: set[Request] = set()  # over this buffer, queued or on the device
+        self.pool: LeasePool | None = None
 
 
 class LeasePool:
@@ -100,6 +106,7 @@ class LeasePool:
     # -- device thread ----------------------------------------------------------------------------------------------
 
     def _ask(self, lease: Lease) -> None:
+        lease.pool = self
         if self._closed is not None:
             lease.error = SessionClosed(self._closed)
             lease.granted.set(self._core.touch)
@@ -178,6 +185,13 @@ class LeasePool:
     def _arrays_dropped(self, lease: Lease) -> None:
         lease.arrays_alive = False
         self.reclaim(lease)
+
+    def ended(self, request: Request) -> None:
+        """A request over a lease has its outcome, or was copied out of it; a second call does nothing."""
+        lease = request.lease
+        if lease is not None and request in lease.unfinished:
+            lease.unfinished.discard(request)
+            self.reclaim(lease)
 
     def reclaim(self, lease: Lease) -> None:
         """Hand the buffer on if nothing refers to it any more."""

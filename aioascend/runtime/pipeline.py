@@ -104,7 +104,7 @@ class Pipeline(Tenant):
     def _may_enter(self, request: Request) -> bool:
         """Whether a request may join the queue; one that may not has its outcome."""
         if request.lease is not None:
-            request.lease.unfinished += 1
+            request.lease.unfinished.add(request)
         if self._closing is not None:
             self._fail(request, SessionClosed(self._closing))
             return False
@@ -394,8 +394,7 @@ class Pipeline(Tenant):
                 request.taken.set(self._core.touch)
             request.done.set(self._core.touch)
             if request.lease is not None:
-                request.lease.unfinished -= 1
-                self.leases.reclaim(request.lease)
+                self.leases.ended(request)
 
     def _note_end(self, request: Request, marks: Marks) -> None:
         marks.done = now()

@@ -92,6 +92,8 @@ class Request:
             self.error = error
             self.taken.set(touch)
             self.done.set(touch)
+            if self.lease is not None and self.lease.pool is not None:
+                self.lease.pool.ended(self)
 
     def result(self) -> Outputs:
         """The outcome, once `done`; raises what the request failed with."""

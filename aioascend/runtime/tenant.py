@@ -340,7 +340,5 @@ class Tenant(ABC):
 
     def _leave_lease(self, request: Request) -> None:
         """A request over memory that its caller has filled has been copied out of it."""
-        lease, request.lease, request.in_place, request.buffer = request.lease, None, False, None
-        if lease is not None:
-            lease.unfinished -= 1
-            self.leases.reclaim(lease)
+        self.leases.ended(request)
+        request.lease, request.in_place, request.buffer = None, False, None

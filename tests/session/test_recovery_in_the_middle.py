@@ -465,6 +465,26 @@ async def test_a_request_whose_handling_is_interrupted_is_told_or_served(where: 
         assert (await session.infer(x))[0][0] == 2
 
 
+async def test_pinned_memory_comes_back_when_the_handling_of_its_request_is_interrupted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with aioascend.Device("emulator:0"), aioascend.Session(kit.add(1)) as session:
+        pipeline = inside(session)
+
+        def interrupted(*args: Any) -> None:
+            raise SystemExit("thrown into the thread")
+
+        async with session.request() as request:
+            request.inputs[0][:] = 1
+            with monkeypatch.context() as patch, anyio.fail_after(20):
+                patch.setattr(pipeline.admission, "offer", interrupted)
+                with pytest.raises(aioascend.AclError, match="SystemExit"):
+                    await request.run()
+        del request
+        await eventually(lambda: session.ready and not session.statistics().leased, seconds=20)
+        assert (await session.infer(ones(1)))[0][0] == 2
+
+
 async def test_a_session_that_closes_without_drain_waits_for_a_copy_to_stop(gate: Gate) -> None:
     session = aioascend.Session(kit.add(1, LARGE))
     await session.open()
