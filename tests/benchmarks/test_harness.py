@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import importlib
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,7 @@ from . import worlds
 from .__main__ import ROOT, ROWS, TABLES
 from .harness import Outcome, Row, Settings, ratio
 from .neighbours import Neighbours, busy_seconds
+from .profiles import cpu_by_thread, idle_between, role
 from .reporting import rewrite, rows_as_markdown, rows_as_text, tables_as_markdown
 
 HIGHER = Row("a", "x", must=1.0, aim=2.0, better="higher", profile="none", depth="3")
@@ -63,6 +67,37 @@ def test_where_others_never_rest_the_least_disturbed_count(monkeypatch: pytest.M
 
 def test_a_quick_round_is_one_round(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rounds([1.0], 1, True, monkeypatch).values == [0]
+
+
+def test_the_idle_times_of_a_stream_are_between_what_it_did() -> None:
+    assert idle_between([(3.0, 4.0), (0.0, 1.0), (1.5, 3.0)]) == [0.5, 0.0]
+
+
+@pytest.mark.parametrize(
+    "name, expected",
+    [
+        ("aioascend-device-npu:0", "device"),
+        ("aioascend-report-emulator:1", "report"),
+        ("aioascend-emulator-0-engine", "engine"),
+        ("Thread-7", "Thread-7"),
+    ],
+)
+def test_threads_are_told_apart_by_what_they_do_and_not_by_their_device(name: str, expected: str) -> None:
+    assert role(threading.Thread(name=name)) == expected
+    assert role(threading.main_thread()) == "caller"
+
+
+async def test_the_processor_time_of_calls_is_found_by_thread() -> None:
+    async def work() -> None:
+        sum(range(2000))
+
+    async def elsewhere() -> None:
+        await asyncio.to_thread(hashlib.pbkdf2_hmac, "sha1", b"a", b"b", 200)
+
+    mine = await cpu_by_thread(work, 1, 200)
+    assert max(mine, key=mine.__getitem__) == "caller"
+    theirs = await cpu_by_thread(elsewhere, 1, 200)
+    assert any(name != "caller" for name in theirs)
 
 
 STAT = """cpu  100 0 100 900 0 0 0 0 0 0

@@ -5,6 +5,7 @@ import statistics
 from concurrent.futures import ThreadPoolExecutor
 
 from ..harness import Outcome, Row, Settings, alternate, cpu_us, latencies, on_uvloop, ratio
+from ..profiles import cpu_by_thread
 from ..worlds import null_session, zeros
 from .own_cost_64_callers import nothing
 
@@ -31,6 +32,9 @@ def measure(settings: Settings) -> Outcome:
                 outcome.notes["CPU us, infer"] = await cpu_us(lambda: session.infer(x), 1)
                 outcome.notes["CPU us, run_in_executor"] = await cpu_us(
                     lambda: loop.run_in_executor(executor, nothing), 1
+                )
+                outcome.notes["of infer, by thread"] = await cpu_by_thread(
+                    lambda: session.infer(x), 1, settings.of(5_000, 500)
                 )
                 for _ in settings.measured(outcome):
                     mine, other = await alternate([ours, theirs], settings.of(25, 3))

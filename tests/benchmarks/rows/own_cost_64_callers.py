@@ -4,6 +4,7 @@ import asyncio
 import statistics
 
 from ..harness import Outcome, Row, Settings, alternate, cpu_us, on_uvloop, rate, ratio
+from ..profiles import cpu_by_thread
 from ..worlds import null_session, zeros
 
 ROW = Row(
@@ -29,6 +30,9 @@ def measure(settings: Settings) -> Outcome:
                 await alternate([ours, theirs], 5)
                 outcome.notes["CPU us, infer"] = await cpu_us(lambda: session.infer(x), 64)
                 outcome.notes["CPU us, to_thread"] = await cpu_us(lambda: asyncio.to_thread(nothing), 64)
+                outcome.notes["of infer, by thread"] = await cpu_by_thread(
+                    lambda: session.infer(x), 64, settings.of(5_000, 500)
+                )
                 for _ in settings.measured(outcome):
                     mine, other = await alternate([ours, theirs], settings.of(25, 3))
                     outcome.values.append(ratio(mine, other))

@@ -9,6 +9,7 @@ import numpy as np
 import aioascend
 
 from ..harness import Outcome, Row, Settings, on_uvloop
+from ..profiles import stream_idle
 from ..worlds import device, head, staged
 
 ROW = Row(
@@ -26,6 +27,7 @@ def measure(settings: Settings) -> Outcome:
 
     async def main() -> None:
         frame = np.ones(FLOATS, np.float32)
+        other = np.empty_like(frame)
         loop = asyncio.get_running_loop()
         with ThreadPoolExecutor(1) as decoder:
             async with aioascend.Session(head(FLOATS), devices="emulator:0", depth=3) as session:
@@ -47,6 +49,11 @@ def measure(settings: Settings) -> Outcome:
                 await all_of(10)
                 for _ in settings.measured(outcome):
                     outcome.values.append(count / await all_of(count) / 125)
+                outcome.notes |= await stream_idle(session, lambda: all_of(count // 2))
+                start = now()
+                for _ in range(20):
+                    np.copyto(other, frame)
+                outcome.notes["writing a frame on this machine, ms"] = round((now() - start) / 20 * 1e3, 2)
 
     with device(staged(2, 8, 1, inputs=FLOATS)):
         on_uvloop(main())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import aioascend
 
 from ..harness import Outcome, Settings, on_uvloop
+from ..profiles import stream_idle
 from ..worlds import device, head, run_all, staged, zeros
 
 __all__ = ["share_of_limit"]
@@ -25,6 +26,7 @@ def share_of_limit(
             for _ in settings.measured(outcome):
                 seconds = await run_all(lambda: session.infer(x), count, callers)
                 outcome.values.append(count / seconds / limit)
+            outcome.notes |= await stream_idle(session, lambda: run_all(lambda: session.infer(x), count // 2, callers))
 
     with device(staged(h2d_ms, compute_ms, d2h_ms)):
         on_uvloop(main())

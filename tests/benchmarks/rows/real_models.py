@@ -9,6 +9,7 @@ import aioascend
 
 from ..harness import Outcome, Settings, alternate, on_uvloop, ratio, steady_rate
 from ..peers import ort_session
+from ..profiles import cpu_by_thread
 from ..worlds import device, saved, zeros
 
 __all__ = ["against_a_bare_loop"]
@@ -36,6 +37,8 @@ def against_a_bare_loop(settings: Settings, content: bytes, callers: int = 5, se
                 return (len(ends) - 1) / (ends[-1] - ends[0])
 
             await alternate([ours, theirs], 3)
+            count = settings.of(200, 20)
+            outcome.notes["CPU us of infer, by thread"] = await cpu_by_thread(lambda: session.infer(x), callers, count)
             for _ in settings.measured(outcome):
                 mine, other = await alternate([ours, theirs], settings.of(21, 2))
                 outcome.values.append(ratio(mine, other))

@@ -9,6 +9,7 @@ import aioascend
 
 from ..harness import Outcome, Row, Settings, alternate, on_uvloop, rate, ratio
 from ..peers import openvino_queue, ort_run_async, ort_to_thread
+from ..profiles import cpu_by_thread
 from ..worlds import device, mlp, saved, zeros
 
 ROW = Row(
@@ -36,6 +37,8 @@ def measure(settings: Settings) -> Outcome:
                     outcome.notes[f"{name}/s"] = "absent: pip install 'aioascend[bench]'"
             sides = [partial(rate, call, 64, 0.05) for call in calls.values()]
             await alternate(sides, 4)
+            count = settings.of(5_000, 500)
+            outcome.notes["CPU us of infer, by thread"] = await cpu_by_thread(lambda: session.infer(x), 64, count)
             for _ in settings.measured(outcome):
                 results = await alternate(sides, settings.of(20, 2))
                 best = max(results[1:], key=statistics.median)
