@@ -25,8 +25,9 @@ from .errors import (
 from .model import ModelFile, Outputs, TensorSpec, inspect
 from .pinned import PinnedRequest
 from .runtime.device import Device
+from .runtime.memory import DeviceBuffer, PinnedBuffer
 from .runtime.process import shutdown
-from .runtime.stream import DeviceBuffer, Event, PinnedBuffer, Stream
+from .runtime.stream import Event, Stream
 from .session import Session
 from .telemetry.statistics import SessionStatistics
 from .ticket import Ticket

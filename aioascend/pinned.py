@@ -100,8 +100,8 @@ class PinnedRequest(Uncopyable):
     async def __aenter__(self) -> PinnedRequest:
         if self._lease is not None:
             raise StaleLease("a request can be entered once; make a new one with session.request()")
-        lease = self._lease = Lease()
         leases = self._pipeline.leases
+        lease = self._lease = Lease(leases.place())
         leases.ask(lease)
         try:
             await lease.granted.wait()

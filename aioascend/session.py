@@ -273,6 +273,7 @@ class Session(Uncopyable):
             repeated=pipeline.repeated if pipeline else 0,
             devices=self._core.recovery.statistics() if self._core is not None else (),
             depth_reason=self._depth_reason,
+            memory=self._core.pools.statistics() if self._core is not None else None,
         )
 
     def recording_source(self) -> TimingSource:

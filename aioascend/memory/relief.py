@@ -15,23 +15,29 @@ T = TypeVar("T")
 
 
 class Relief:
-    """The idle memory of one device's users; control thread."""
+    """The idle memory of one device's users, and of the pools that it goes back to; control thread.
 
-    def __init__(self, driver: Driver) -> None:
+    `trim` frees what lies idle in the pools and says how many bytes that were.
+    """
+
+    def __init__(self, driver: Driver, trim: Callable[[], int]) -> None:
         self._driver = driver
-        self._givers: dict[Callable[[], int], None] = {}
+        self._trim = trim
+        self._givers: dict[Callable[[], None], None] = {}
 
-    def add(self, giver: Callable[[], int]) -> None:
-        """From now on `giver` is asked to give back idle memory when it runs short; it says how many bytes it was."""
+    def add(self, giver: Callable[[], None]) -> None:
+        """From now on `giver` is asked to give idle memory back to the pools when it runs short."""
         self._givers[giver] = None
 
-    def remove(self, giver: Callable[[], int]) -> None:
+    def remove(self, giver: Callable[[], None]) -> None:
         """Undo `add`."""
         self._givers.pop(giver, None)
 
     def relieve(self) -> int:
-        """Have everybody give back what lies idle; how many bytes that was."""
-        return sum(giver() for giver in list(self._givers))
+        """Have everybody give back what lies idle, and free it; how many bytes that was."""
+        for giver in list(self._givers):
+            giver()
+        return self._trim()
 
     def retrying(self, take: Callable[..., T], *args: Any) -> T:
         """Take memory by ``take(*args)``; if there is none, once more after idle memory was given back.
@@ -47,7 +53,9 @@ class Relief:
         try:
             return take(*args)
         except OutOfMemory as error:
-            raise self._explained(error, given_back) from None
+            explained = self._explained(error, given_back)
+            self._trim()  # what had been taken already: others may have use for it
+            raise explained from None
 
     def _explained(self, error: OutOfMemory, given_back: int) -> OutOfMemory:
         on_host = "host" in error.call.lower()

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from ..driver import Driver
 from ..memory.blocks import ArrayInterface, PinnedBlock, array_at
 from ..memory.layout import Layout
 from ..model import TensorSpec
@@ -33,8 +32,8 @@ def _views(block: PinnedBlock, layout: Layout, specs: tuple[TensorSpec, ...]) ->
 class InputBuffer:
     """One pinned block for all inputs of a request; `lendings` counts those it was lent to."""
 
-    def __init__(self, driver: Driver, layout: Layout, specs: tuple[TensorSpec, ...]) -> None:
-        self.block = PinnedBlock(driver, layout.nbytes)
+    def __init__(self, block: PinnedBlock, layout: Layout, specs: tuple[TensorSpec, ...]) -> None:
+        self.block = block
         self.generation = 0  # of the device's context, where that matters
         self._layout = layout
         self._specs = specs
@@ -56,6 +55,6 @@ class InputBuffer:
 class OutputBuffer:
     """One pinned block for all outputs of a request."""
 
-    def __init__(self, driver: Driver, layout: Layout, specs: tuple[TensorSpec, ...]) -> None:
-        self.block = PinnedBlock(driver, layout.nbytes)
+    def __init__(self, block: PinnedBlock, layout: Layout, specs: tuple[TensorSpec, ...]) -> None:
+        self.block = block
         self.views = _views(self.block, layout, specs)

@@ -16,7 +16,8 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..driver import Backend, DeviceName, Driver
-from ..errors import AclError, AioascendError, SessionClosed, StaleLease, add_note, again
+from ..errors import AclError, AioascendError, ForkedProcess, SessionClosed, StaleLease, add_note, again
+from ..memory.pool import Pools
 from ..memory.relief import Relief
 from .completion import Completion, make_completion
 from .device_loop import DeviceLoop
@@ -76,7 +77,8 @@ class DeviceCore:
         self._next_token = itertools.count(1)
         self.points: dict[Point, None] = {}  # those that somebody awaits on a stream of his own
         self.teardown = Teardown(self.driver)
-        self.memory = Relief(self.driver)
+        self.pools = Pools(self.driver, self.quietly, self._dispose)
+        self.memory = Relief(self.driver, self.pools.trim)
         self.recovery = Recovery(self)
 
     # -- threads ----------------------------------------------------------------------------------------------------
@@ -116,6 +118,7 @@ class DeviceCore:
     def stop(self) -> None:
         """Close what `start` opened, in reverse order; control thread, when nobody uses the device any more."""
         self.recovery.stop()
+        self.pools.report()
         self._stack.close()
         self._copier.stop()
 
@@ -161,6 +164,8 @@ class DeviceCore:
             self.generation += 1
             self._completion = make_completion(driver, self.context, self._deliver, self._lost)
             stack.callback(self._completion.stop)
+            self.pools.open(self.generation)
+            stack.callback(lambda: self.pools.close(stuck=bool(self.teardown.stuck)))
             self._context_stack = stack.pop_all()
         self.valid = True
 
@@ -173,6 +178,7 @@ class DeviceCore:
         """Leave an open context behind, because something in it hangs and destroying it would never return."""
         self.valid = False
         assert self._completion is not None
+        self.pools.close(stuck=True)
         self._completion.stop()
         self._context_stack.pop_all()
         self.context = 0
@@ -187,6 +193,16 @@ class DeviceCore:
 
     def _enter_context(self) -> None:
         self.driver.set_context(self.context)
+
+    def _dispose(self) -> None:
+        # From any thread, finalizers included: they may post, but take no lock of the control thread's worker.
+        def sweep(_: None) -> None:
+            self.control(self.pools.sweep)
+
+        try:
+            self.post(sweep, None)
+        except (SessionClosed, ForkedProcess):
+            pass  # swept when the context is closed, or the parent's
 
     def _destroy_context(self) -> None:
         context, self.context = self.context, 0

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import operator
+import threading
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -16,20 +18,30 @@ import numpy as np
 from .. import driver
 from ..errors import AclError, AioascendError, InvalidInput, SessionClosed
 from ..memory.blocks import DeviceBlock, PinnedBlock
+from ..memory.tracing import caller, told
 from ..scheduling.watchdog import Sight
+from ..telemetry.statistics import MemoryStatistics
 from . import process
 from .background import in_background, wait_for
 from .core import DeviceCore
-from .handles import Handle
+from .handles import Handle, Kept
 from .lane import Lane
+from .memory import Buffer, DeviceBuffer, Holding, PinnedBuffer
 from .request import Request
 from .residents import Casualty
-from .stream import DeviceBuffer, Event, PinnedBuffer, Stream, numpy_shape
+from .stream import Event, Stream, numpy_shape
 from .uncopyable import Uncopyable
 
 __all__ = ["Device"]
 
-H = TypeVar("H", bound=Handle)
+logger = logging.getLogger("aioascend.runtime")
+
+H = TypeVar("H", bound="Handle | Buffer")
+BlockT = TypeVar("BlockT", bound=DeviceBlock)
+BufferT = TypeVar("BufferT", bound=Buffer)
+
+_INLINE_BYTES = 1 << 20
+"""Up to this size pinned memory is zeroed on the caller's thread."""
 
 
 class Device(Uncopyable):
@@ -107,17 +119,26 @@ class Device(Uncopyable):
         return await self._make(lambda core: Event(core, timing))
 
     async def malloc(self, nbytes: int) -> DeviceBuffer:
-        """Device memory; raises `OutOfMemory`, and `InvalidInput` for a size below 1."""
+        """Device memory; raises `OutOfMemory`, and `InvalidInput` for a size below 1.
+
+        Comes from the device's pool: where memory of about this size was released before, no ACL call is made.
+        """
         try:
             size = operator.index(nbytes)
         except TypeError:
             raise InvalidInput(f"malloc: wanted a whole number of bytes, given {nbytes!r}") from None
         if size < 1:
             raise InvalidInput(f"malloc: wanted at least 1 byte, given {size}")
-        return await self._make(lambda core: DeviceBuffer(core, DeviceBlock(core.driver, size)))
+        place = self._place()
+        return self._lend_idle(lambda core: core.pools.device.take_idle(size, place), DeviceBuffer) or await self._make(
+            lambda core: DeviceBuffer(core, core.pools.device.take(size, place))
+        )
 
     async def malloc_host(self, shape: int | Sequence[int], dtype: Any = np.uint8) -> PinnedBuffer:
-        """Page-locked host memory for an array of this shape and dtype; raises `OutOfMemory` and `InvalidInput`."""
+        """Page-locked host memory for an array of this shape and dtype; raises `OutOfMemory` and `InvalidInput`.
+
+        Comes from the device's pool as `malloc`'s does.
+        """
         try:
             kind = np.dtype(dtype)
             sizes = numpy_shape(shape)
@@ -126,7 +147,28 @@ class Device(Uncopyable):
         nbytes = math.prod(sizes) * kind.itemsize
         if nbytes < 1 or min(sizes, default=1) < 1 or kind.hasobject:
             raise InvalidInput(f"malloc_host: {kind} of shape {sizes} has no bytes to lock")
-        return await self._make(lambda core: PinnedBuffer(core, PinnedBlock(core.driver, nbytes), kind, sizes))
+        place = self._place()
+
+        def wrap(core: DeviceCore, block: PinnedBlock) -> PinnedBuffer:
+            return PinnedBuffer(core, block, kind, sizes)
+
+        if nbytes <= _INLINE_BYTES:
+            buffer = self._lend_idle(lambda core: core.pools.pinned.take_idle(nbytes, place), wrap)
+            if buffer is not None:
+                return buffer
+        return await self._make(lambda core: wrap(core, core.pools.pinned.take(nbytes, place)))
+
+    def memory_statistics(self) -> MemoryStatistics:
+        """What is allocated on the device, by everybody who uses it in this process; from any thread, never blocks."""
+        return self._open_core().pools.statistics()
+
+    async def trim_memory(self) -> int:
+        """Free the memory that lies idle in the pools; how many bytes that were.
+
+        It happens by itself when memory runs out, and when the last user closes the device.
+        """
+        core = self._open_core()
+        return await wait_for(core.control(core.memory.relieve))
 
     async def rebuild(self) -> None:
         """Tear the device's context down and make a new one, of the next `generation`, after what runs is done.
@@ -148,12 +190,32 @@ class Device(Uncopyable):
             core.recovery.check()
             handle = core.memory.retrying(make, core)
             if self._closed is not None:
-                core.quietly(handle.release_blocking)
+                core.quietly(_kept(handle).release_blocking)
                 raise SessionClosed(f"{self!r} was closed meanwhile")
-            self._handles.add(handle)
+            self._handles.add(_kept(handle))
             return handle
 
         return await wait_for(core.control(make_and_keep))
+
+    def _lend_idle(
+        self, take: Callable[[DeviceCore], BlockT | None], wrap: Callable[[DeviceCore, BlockT], BufferT]
+    ) -> BufferT | None:
+        """A buffer of idle memory, made on this thread; None where the control thread has to be asked."""
+        core, handles = self._open_core(), self._handles
+        with handles.lock:
+            # A context that goes, or a close, has either not begun to give back what is kept, or is known here.
+            if not core.valid or handles.closed:
+                return None
+            block = take(core)
+            if block is None:
+                return None
+            buffer = wrap(core, block)
+            handles.add(buffer.holding)
+        return buffer
+
+    def _place(self) -> str | None:
+        """The line of the program that asks for memory, if that is traced."""
+        return caller() if self._open_core().pools.tracing else None
 
     def _open_core(self) -> DeviceCore:
         core = self._core
@@ -180,8 +242,10 @@ class _Handles:
     """What was made through one device object, in order; a resident of the device's context."""
 
     def __init__(self) -> None:
-        self._handles: dict[Handle, None] = {}
+        self._handles: dict[Kept, None] = {}
         self._core: DeviceCore
+        self.lock = threading.Lock()  # held while something is made elsewhere than on the control thread
+        self.closed = False
 
     def join(self, core: DeviceCore) -> None:
         """The device is open; in any thread but its own."""
@@ -191,14 +255,19 @@ class _Handles:
     def __len__(self) -> int:
         return len(self._handles)
 
-    def add(self, handle: Handle) -> None:
-        """Remember a handle until its release; it must not keep the device object alive."""
+    def add(self, handle: Kept) -> None:
+        """Remember a handle until its release; it must not keep the device object alive, nor a buffer."""
         handles = self._handles
         handles[handle] = None
         handle.on_release = lambda: handles.pop(handle, None)
 
     def release(self, core: DeviceCore) -> None:
         """Release everything, the latest first; not for the control thread."""
+        with self.lock:
+            self.closed = True
+        for handle in list(self._handles):
+            if isinstance(handle, Holding) and (place := handle.block.place) is not None:
+                logger.warning("%s is closed with %s not released, %s", core.name, handle, told(place))
         while self._handles:
             core.control(self._release_latest, core).result()
 
@@ -235,7 +304,8 @@ class _Handles:
 
     def dismantle(self) -> None:
         """Give back everything but pinned memory, which arrays may lie over."""
-        latest_first = list(reversed(list(self._handles)))
+        with self.lock:
+            latest_first = list(reversed(list(self._handles)))
         # Streams before the rest: one that hangs may be destroyed by force, which ends what it does to the memory.
         latest_first.sort(key=lambda one: not isinstance(one, Stream))
         for handle in latest_first:
@@ -255,6 +325,10 @@ class _Handles:
 
     def run_alone(self, request: Request, then: Callable[[], None]) -> None:
         """There are no requests."""
+
+
+def _kept(made: Handle | Buffer) -> Kept:
+    return made.holding if isinstance(made, Buffer) else made
 
 
 def _open(asked: str, handles: _Handles) -> DeviceCore:

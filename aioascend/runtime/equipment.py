@@ -15,6 +15,7 @@ from ..model import LoadedModel, ModelSource, ShapeOptions, Signature, load_mode
 from .buffers import InputBuffer
 from .core import DeviceCore
 from .lane import Extra, Lane
+from .supplies import Supplies
 
 __all__ = ["Equipment", "Recipe"]
 
@@ -71,20 +72,16 @@ class Equipment:
             for model in models:
                 stack.callback(core.quietly, model.unload)
             self.signature = _same(models, expected, recipe.source.name)
+            self._supplies = Supplies(core, recipe.source.name)
             self._layout = plan(self.signature.input_nbytes)
             self.staging = self._make_staging(recipe.staging, stack)
-            self.lanes = [Lane(core, model, recipe, stack) for model in models]
+            self.lanes = [Lane(core, model, recipe, stack, self._supplies) for model in models]
             self._growths: list[Growth] = []
             self._stack = stack.pop_all()
 
     def _make_staging(self, count: int, stack: ExitStack) -> list[InputBuffer]:
-        core = self._core
-        buffers = []
-        for _ in range(count):
-            buffer = InputBuffer(core.driver, self._layout, self.signature.inputs)
-            stack.callback(core.quietly, buffer.block.free)
-            buffers.append(buffer)
-        return buffers
+        layout, specs = self._layout, self.signature.inputs
+        return [InputBuffer(self._supplies.pinned(layout.nbytes, stack), layout, specs) for _ in range(count)]
 
     def make_growth(self) -> Growth:
         """Make one more place for every lane; control thread. Nothing is left behind when it raises."""
@@ -119,7 +116,8 @@ class Equipment:
         for lane in reversed(self.lanes):
             lane.finish_streams()
         if core.teardown.stuck:
-            self._stack.pop_all()  # what a stream that hangs may still touch is not freed
+            self._stack.pop_all()
+            self._supplies.abandon()
         else:
             self._stack.close()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from ..errors import AclError, AioascendError, StaleLease
 from ..scheduling.health import Severity
@@ -15,38 +15,78 @@ from .residents import severity
 from .signal import Signal
 from .uncopyable import Uncopyable
 
-__all__ = ["Handle", "Point"]
+__all__ = ["Handle", "Kept", "Point"]
 
 T = TypeVar("T")
 
 _SYNC_MS = 500  # how long the control thread waits for a stream without looking up
 
 
-class Handle(Uncopyable, ABC):
+def _nothing() -> None:
+    """What follows where nothing has to."""
+
+
+class Checked(Protocol):
+    """What can be used until it was released or its context is gone."""
+
+    def check(self) -> None:
+        """Raise `StaleLease` unless it may be used."""
+
+
+class Kept(ABC):
+    """Something in one context of a device that is given back once: released, or before that gone with its context."""
+
+    def __init__(self, core: DeviceCore) -> None:
+        self._core = core
+        self.released = False
+        self._gone = False  # with its context
+        self.on_release: Callable[[], object] = lambda: None
+
+    def release_blocking(self) -> None:
+        """Give it back; control thread. A second call does nothing."""
+        if not self.released:
+            self.released = True
+            self.on_release()
+            if not self._gone:
+                self._release()
+
+    def go_stale(self) -> None:
+        """The context goes: give back what must not outlive it; control thread."""
+        if not self.released and not self._gone:
+            self._gone = True
+            self._release()
+
+    @abstractmethod
+    def _release(self) -> None: ...
+
+
+class Handle(Uncopyable, Kept):
     """A thing on a device that belongs to one context of it; using it after its release raises `StaleLease`."""
 
     _what = "handle"
 
     def __init__(self, core: DeviceCore) -> None:
-        self._core = core
+        super().__init__(core)
         self._generation = core.generation
-        self._released = False
-        self._gone = False  # with its context
-        self.on_release: Callable[[], object] = lambda: None
 
     def check(self) -> None:
         """Raise `StaleLease` unless the handle may be used."""
-        if self._released:
+        if self.released:
             raise StaleLease(f"this {self._what} of {self._core.name} was released; make a new one")
         self._core.check_generation(self._generation, self._what)
 
-    async def _on_device_thread(self, function: Callable[[], T], *others: Handle) -> T:
-        """Run `function`, which uses this handle and the others, unless the context goes before its turn comes."""
+    async def _on_device_thread(
+        self, function: Callable[[], T], *others: Checked, after: Callable[[], None] = _nothing
+    ) -> T:
+        """Run `function`, which uses this handle and the others, unless the context goes before its turn comes.
+
+        `after` is called in any case, on the device thread if it is reached.
+        """
 
         def checked() -> T:
-            for handle in (self, *others):
-                handle.check()
             try:
+                for handle in (self, *others):
+                    handle.check()
                 return function()
             except AclError as error:
                 self._core.recovery.report(error)
@@ -55,39 +95,33 @@ class Handle(Uncopyable, ABC):
                 raise
             except Exception as failure:
                 raise self._core.driver.as_error(failure, f"a call for this {self._what}") from failure
+            finally:
+                after()
 
-        self.check()
-        return await wait_for(self._core.call(checked))
-
-    def release_blocking(self) -> None:
-        """Give it back to the driver; control thread. A second call does nothing."""
-        if not self._released:
-            self._released = True
-            self.on_release()
-            if not self._gone:
-                self._release()
-
-    def go_stale(self) -> None:
-        """The context goes: give back to the driver what must not outlive it; control thread."""
-        if not self._released and not self._gone:
-            self._gone = True
-            self._release()
-
-    @abstractmethod
-    def _release(self) -> None: ...
+        try:
+            self.check()
+            outcome = self._core.call(checked)
+        except BaseException:
+            after()
+            raise
+        return await wait_for(outcome)
 
     async def release(self) -> None:
         """Give it back to the driver, after the device is done with it; a second call does nothing."""
-        if not self._released:
+        if not self.released:
             await wait_for(self._core.control(self.release_blocking))
 
 
 class Point:
-    """A point on a stream that can be awaited; reaching it asks the stream for the status of what ran before."""
+    """A point on a stream that can be awaited; reaching it asks the stream for the status of what ran before.
 
-    def __init__(self, core: DeviceCore, stream: int) -> None:
+    `passed` is called on the device thread or the control thread when the stream is known to have reached it.
+    """
+
+    def __init__(self, core: DeviceCore, stream: int, passed: Callable[[], None]) -> None:
         self._core = core
         self._stream = stream
+        self._passed = passed
         self._signal = Signal()
         self._error: AioascendError | None = None
 
@@ -126,6 +160,7 @@ class Point:
             self._error = error
             self._core.control(self._synchronize)
             return
+        self._passed()
         self.ask()
         self._signal.set(self._core.touch)
 
@@ -135,6 +170,8 @@ class Point:
         for error in failures:
             self._error = error
             core.recovery.report(error)
+        if empty:
+            self._passed()
         if failures and not empty and core.valid:  # only failures, again and again
             core.recovery.report(failures[-1], Severity.CONTEXT)
         self._signal.set(lambda port: port.wake())

@@ -29,6 +29,7 @@ from .timing import PlaceEvents
 
 if TYPE_CHECKING:
     from .equipment import Recipe
+    from .supplies import Supplies
 
 __all__ = ["Extra", "Lane", "Place"]
 
@@ -41,7 +42,7 @@ _SYNC_MS = 500  # how long the control thread waits for a stream without looking
 class Place:
     """Device memory, datasets and events for one request on the device; `generation` counts the requests it served."""
 
-    def __init__(self, core: DeviceCore, inputs: Layout, outputs: Layout, stack: ExitStack) -> None:
+    def __init__(self, core: DeviceCore, inputs: Layout, outputs: Layout, stack: ExitStack, supplies: Supplies) -> None:
         driver, quietly = core.driver, core.quietly
         self.request: Request | None = None
         self.outlet: OutputBuffer | None = None
@@ -50,10 +51,8 @@ class Place:
         self.queued = False  # whether its run has been queued
         self.timing: PlaceEvents | None = None  # while a recording is on
         self.generation = 0
-        self.inputs = DeviceBlock(driver, inputs.nbytes)
-        stack.callback(quietly, self.inputs.free)
-        self.outputs = DeviceBlock(driver, outputs.nbytes)
-        stack.callback(quietly, self.outputs.free)
+        self.inputs = supplies.device(inputs.nbytes, stack)
+        self.outputs = supplies.device(outputs.nbytes, stack)
         self.input_dataset = _dataset(core, self.inputs, inputs, stack)
         self.output_dataset = _dataset(core, self.outputs, outputs, stack)
         # Destroyed through the attribute, not the handle: where events serve once, every launch replaces them.
@@ -74,8 +73,11 @@ class Extra:
 class Lane:
     """A model instance on three streams; built and torn down on the control thread, otherwise used on the device's."""
 
-    def __init__(self, core: DeviceCore, model: LoadedModel, recipe: Recipe, stack: ExitStack) -> None:
-        driver, quietly = core.driver, core.quietly
+    def __init__(
+        self, core: DeviceCore, model: LoadedModel, recipe: Recipe, stack: ExitStack, supplies: Supplies
+    ) -> None:
+        driver = core.driver
+        self._supplies = supplies
         self._signature = signature = model.signature
         self._core = core
         self._driver = driver
@@ -101,18 +103,17 @@ class Lane:
         self.repeated = 0
         self.settle: Callable[[], None] = lambda: None  # set by the pipeline: what follows a burst of completions
         inputs, outputs = plan(signature.input_nbytes), plan(signature.output_nbytes)
-        self.outlets: list[OutputBuffer] = []
-        for _ in range(recipe.outlets):
-            outlet = OutputBuffer(driver, outputs, signature.outputs)
-            stack.callback(quietly, outlet.block.free)
-            self.outlets.append(outlet)
+        self.outlets = [
+            OutputBuffer(supplies.pinned(outputs.nbytes, stack), outputs, signature.outputs)
+            for _ in range(recipe.outlets)
+        ]
         self._streams: list[int] = []
         self._attached = False
         stack.callback(self._destroy_streams)
         for _ in range(3):
             self._streams.append(driver.create_stream())
         self._h2d, self._compute, self._d2h = self._streams
-        self.places = [Place(core, inputs, outputs, stack) for _ in range(recipe.depth)]
+        self.places = [Place(core, inputs, outputs, stack, supplies) for _ in range(recipe.depth)]
         self._free.extend(self.places)
         core.attach(self._d2h)
         self._attached = True
@@ -122,9 +123,8 @@ class Lane:
         """Make one more place and outlet; control thread."""
         core, signature = self._core, self._signature
         inputs, outputs = plan(signature.input_nbytes), plan(signature.output_nbytes)
-        outlet = OutputBuffer(self._driver, outputs, signature.outputs)
-        stack.callback(core.quietly, outlet.block.free)
-        return Extra(Place(core, inputs, outputs, stack), outlet)
+        outlet = OutputBuffer(self._supplies.pinned(outputs.nbytes, stack), outputs, signature.outputs)
+        return Extra(Place(core, inputs, outputs, stack, self._supplies), outlet)
 
     def add(self, extra: Extra) -> None:
         """Use it from now on."""

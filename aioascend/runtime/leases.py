@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import AioascendError, ForkedProcess, SessionClosed, StaleLease, again
 from ..memory.layout import Layout
+from ..memory.tracing import caller, told
 from ..model import TensorSpec
 from .buffers import InputBuffer
 from .core import DeviceCore
@@ -43,11 +44,13 @@ class Lease:
         "held",
         "lending",
         "ordinary",
+        "place",
         "pool",
         "unfinished",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, place: str | None = None) -> None:
+        self.place = place  # where it was asked for, if that is traced
         self.granted = Signal()
         self.error: AioascendError | None = None
         self.buffer: InputBuffer | None = None
@@ -78,11 +81,20 @@ class LeasePool:
         self._held = False
         self._refused: AioascendError | None = None
         self._queue: deque[Lease] = deque()
-        self.leased = 0
+        self._lent: dict[Lease, None] = {}
         self._closed: str | None = None
         self._on_all_back: Callable[[], object] | None = None
 
     # -- from any thread --------------------------------------------------------------------------------------------
+
+    @property
+    def leased(self) -> int:
+        """How many buffers are in callers' hands."""
+        return len(self._lent)
+
+    def place(self) -> str | None:
+        """The line of the program that asks for a lease, if that is traced."""
+        return caller() if self._core.pools.tracing else None
 
     def ask(self, lease: Lease) -> None:
         """Queue for a buffer; `lease.granted` is set when there is one, or an error; from any thread."""
@@ -131,8 +143,8 @@ class LeasePool:
         # On the control thread: allocating pinned memory is slow.
         try:
             self._core.recovery.check()
-            driver = self._core.driver
-            buffer = self._core.memory.retrying(InputBuffer, driver, self._layout, self._specs)
+            block = self._core.memory.retrying(self._core.pools.pinned.take, self._layout.nbytes, lease.place)
+            buffer = InputBuffer(block, self._layout, self._specs)
             buffer.generation = self._core.generation
         except BaseException as failure:
             # A name of its own: that of an except clause is gone when the post runs.
@@ -161,12 +173,12 @@ class LeasePool:
         lease.buffer, lease.lending = buffer, buffer.lendings
         lease.generation = buffer.generation
         lease.held = True
-        self.leased += 1
+        self._lent[lease] = None
         lease.granted.set(self._core.touch)
 
     def _pass_on(self, buffer: InputBuffer) -> None:
         if self._closed is not None or buffer.generation != self._core.generation:
-            self._core.control(self._core.quietly, buffer.block.free)
+            self._give_back(buffer)
             return
         if self._held:
             self._idle.append(buffer)
@@ -177,6 +189,13 @@ class LeasePool:
                 self._grant(lease, buffer)
                 return
         self._free.append(buffer)
+
+    def _give_back(self, buffer: InputBuffer) -> None:
+        """To the device's pool, unless a stream that hangs may still read it; from any thread."""
+        if self._core.teardown.stuck:
+            buffer.block.abandon()
+        else:
+            buffer.block.release()
 
     def _let_go(self, lease: Lease) -> None:
         lease.held = False
@@ -203,7 +222,7 @@ class LeasePool:
             self._serve_next()
         elif lease.buffer is not None and not lease.arrays_alive:
             buffer, lease.buffer = lease.buffer, None
-            self.leased -= 1
+            del self._lent[lease]
             self._pass_on(buffer)
             if not self.leased and self._on_all_back is not None:
                 self._on_all_back()
@@ -233,8 +252,8 @@ class LeasePool:
             raise StaleLease("run() on memory that was given back: make another request")
         self.check_present(lease)
 
-    def give_back_idle(self) -> int:
-        """Free the buffers that are lent to nobody; how many bytes that is. Control thread."""
+    def give_back_idle(self) -> None:
+        """Give the buffers that are lent to nobody back to the device's pool; control thread."""
 
         def take() -> list[InputBuffer]:
             idle, self._free = self._free, []
@@ -244,10 +263,9 @@ class LeasePool:
         try:
             idle = self._core.call(take).result()
         except SessionClosed:
-            return 0
+            return
         for buffer in idle:
-            self._core.quietly(buffer.block.free)
-        return sum(buffer.block.nbytes for buffer in idle)
+            self._give_back(buffer)
 
     def check_present(self, lease: Lease) -> None:
         """Raise `StaleLease` when the context that the lease's memory belongs to is gone; from any thread."""
@@ -284,10 +302,10 @@ class LeasePool:
             lease.granted.set(self._core.touch)
 
     def close(self) -> None:
-        """Free the buffers that nobody sees; control thread. The others follow with the last array over them."""
+        """Give back the buffers that nobody sees; control thread. The others follow with the last array over them."""
         for buffers in (self._idle, self._free):
             while buffers:
-                self._core.quietly(buffers.pop().block.free)
+                self._give_back(buffers.pop())
         if self.leased and self._closed is not None:
             logger.warning(
                 "%d pinned input buffer%s of a closed session stay%s allocated, and the device open, while arrays over "
@@ -296,3 +314,6 @@ class LeasePool:
                 "s" * (self.leased > 1),
                 "s" * (self.leased == 1),
             )
+            for lease in self._lent:
+                if lease.place is not None:
+                    logger.warning("a pinned input buffer of a closed session is not given back, %s", told(lease.place))

@@ -1,13 +1,11 @@
-"""Streams, events and buffers one level below a session, all awaitable.
+"""Streams and events one level below a session, all awaitable.
 
 Calls that queue work return when it has been queued; the work itself happens when the stream gets there.
 """
 
 from __future__ import annotations
 
-import math
 import operator
-import weakref
 from collections.abc import Generator, Sequence
 from functools import partial
 from typing import Any
@@ -16,100 +14,11 @@ import numpy as np
 
 from ..driver.constants import EventFlag
 from ..errors import InvalidInput
-from ..memory.blocks import Array, ArrayInterface, DeviceBlock, PinnedBlock
-from . import process
-from .background import in_background
 from .core import DeviceCore
 from .handles import Handle, Point
+from .memory import Buffer, DeviceBuffer, PinnedBuffer
 
-__all__ = ["DeviceBuffer", "Event", "PinnedBuffer", "Stream"]
-
-
-class _Buffer(Handle):
-    """Memory that a stream may still be using: its release waits for the streams that were given it."""
-
-    def __init__(self, core: DeviceCore, block: DeviceBlock | PinnedBlock) -> None:
-        super().__init__(core)
-        self._block = block
-        self.nbytes = block.nbytes
-        self._streams: set[Stream] = set()
-
-    @property
-    def address(self) -> int:
-        """The address, for use with other libraries; raises `StaleLease` after the release."""
-        self.check()
-        return self._block.address
-
-    def used_by(self, stream: Stream) -> None:
-        """Remember that queued work of `stream` refers to the memory."""
-        self._streams.add(stream)
-
-    def _release(self) -> None:
-        if self._drained():
-            self._block.free()
-
-    def _drained(self) -> bool:
-        """Wait for the streams that were given it; False where one hangs: then it stays the device's for ever."""
-        drained = [stream.drain_blocking() for stream in self._streams]  # all of them, whatever became of the first
-        if not all(drained):
-            self._core.teardown.note(f"a {self._what} of {self._core.name}, which a stream that hangs may touch, stays")
-        return all(drained)
-
-
-class DeviceBuffer(_Buffer):
-    """`nbytes` bytes of device memory with undefined contents; the host cannot touch them."""
-
-    _what = "device buffer"
-
-
-class PinnedBuffer(_Buffer):
-    """Page-locked host memory, zeroed at first; `array` is a numpy array over it.
-
-    An array that somebody still holds after the release stays readable: the memory is given back, and its device
-    closed, when the last array over it is gone.
-    """
-
-    _what = "pinned buffer"
-
-    def go_stale(self) -> None:
-        """The memory stays until the release: somebody may be looking at the array, which cannot be taken back."""
-
-    def __init__(self, core: DeviceCore, block: PinnedBlock, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
-        super().__init__(core, block)
-        self.nbytes = math.prod(shape) * dtype.itemsize
-        owner = ArrayInterface(block.address, self.nbytes)
-        raw: Array = np.asarray(owner)
-        self._array: Array | None = raw.view(dtype).reshape(shape)
-        self._seen = weakref.ref(owner)
-
-    @property
-    def array(self) -> Array:
-        """The memory as an array of the dtype and shape that were asked for; raises `StaleLease` after the release."""
-        array = self._array
-        self.check()
-        assert array is not None
-        return array
-
-    def _release(self) -> None:
-        self._array = None
-        if not self._drained():
-            return
-        owner = self._seen()
-        if owner is None:
-            self._block.free()
-            return
-        process.retain(self._core)
-        weakref.finalize(
-            owner, in_background, "aioascend-close", partial(_free_late, self._core, self._block)
-        ).atexit = False
-
-
-def _free_late(core: DeviceCore, block: DeviceBlock | PinnedBlock) -> None:
-    """Free a block that was released before the last array over it was gone; in a thread of its own."""
-    try:
-        core.control(core.quietly, block.free).result()
-    finally:
-        process.leave(core)
+__all__ = ["Event", "Stream"]
 
 
 class Event(Handle):
@@ -129,7 +38,7 @@ class Event(Handle):
         self._recorded = False
         self._point: Point | None = None
 
-    def record_on(self, stream: int) -> None:
+    def record_on(self, stream: Stream) -> None:
         """Record it; device thread."""
         driver = self._core.driver
         if self._recorded and not driver.has_ex_events:
@@ -137,11 +46,9 @@ class Event(Handle):
             fresh, old = driver.create_event(self._flags), self._event
             self._event, self._recorded = fresh, False
             driver.destroy_event(old)
-        driver.record_event(self._event, stream)
+        driver.record_event(self._event, stream.handle)
         self._recorded = True
-        point = Point(self._core, stream)
-        point.arm()
-        self._point = point  # now that it is going to be reached
+        self._point = stream.new_point()  # now that it is going to be reached
 
     def wait_on(self, stream: int) -> None:
         """Let later work of `stream` wait for it; device thread."""
@@ -178,6 +85,8 @@ class Stream(Handle):
     def __init__(self, core: DeviceCore) -> None:
         super().__init__(core)
         self._stuck = False  # it hung, and was left behind
+        self.queued = 0  # uses of memory
+        self.passed = 0  # of those, how many the host knows to be over
         self._stream = core.driver.create_stream()
         try:
             core.attach(self._stream)
@@ -192,7 +101,7 @@ class Stream(Handle):
         buffers on the same side or a destination that is too small.
         """
         for argument, buffer in (("destination", destination), ("source", source)):
-            if not isinstance(buffer, _Buffer):
+            if not isinstance(buffer, Buffer):
                 raise InvalidInput(
                     f"copy: wanted a buffer of device.malloc or device.malloc_host as {argument}, "
                     f"given {type(buffer).__name__}"
@@ -209,17 +118,26 @@ class Stream(Handle):
         driver = self._core.driver
         queue = driver.memcpy_to_device if to_device else driver.memcpy_to_host
 
-        def submit() -> None:
-            queue(destination.address, destination.nbytes, source.address, count, self._stream)
-            destination.used_by(self)
-            source.used_by(self)
+        holdings = (destination.holding, source.holding)
 
-        await self._on_device_thread(submit, destination, source)
+        def submit() -> None:
+            self.queued += 1
+            for holding in holdings:
+                holding.used_by(self)
+            queue(destination.address, destination.nbytes, source.address, count, self._stream)
+
+        def over() -> None:
+            for holding in holdings:
+                holding.over()
+
+        for holding in holdings:
+            holding.announce()
+        await self._on_device_thread(submit, destination, source, after=over)
 
     async def record(self, event: Event) -> None:
         """Queue the recording of `event`: it is complete when everything queued here before is."""
         _check_event(event)
-        await self._on_device_thread(lambda: event.record_on(self._stream), event)
+        await self._on_device_thread(lambda: event.record_on(self), event)
 
     async def wait(self, event: Event) -> None:
         """Let later work of this stream wait, on the device, for what `event` captured last."""
@@ -228,20 +146,29 @@ class Stream(Handle):
 
     async def callback(self) -> None:
         """Return when the stream has reached this point; says nothing about failures before it."""
-        await (await self._on_device_thread(self._new_point)).wait(status=False)
+        await (await self._on_device_thread(self.new_point)).wait(status=False)
 
     async def synchronize(self) -> None:
         """Return when everything queued so far is done; raises `AclError` for what a task of it failed with."""
-        await (await self._on_device_thread(self._new_point)).wait()
+        await (await self._on_device_thread(self.new_point)).wait()
 
-    def _new_point(self) -> Point:
-        point = Point(self._core, self._stream)
+    @property
+    def handle(self) -> int:
+        """ACL's stream."""
+        return self._stream
+
+    def new_point(self) -> Point:
+        """A point behind everything that is queued now; device thread."""
+        point = Point(self._core, self._stream, partial(self._reached, self.queued))
         point.arm()
         return point
 
+    def _reached(self, queued: int) -> None:
+        self.passed = max(self.passed, queued)
+
     def drain_blocking(self) -> bool:
         """Block until the stream is empty, whatever its tasks failed with; control thread. False if it hangs."""
-        if not self._released and not self._gone:
+        if not self.released and not self._gone:
             self._core.teardown.finish_stream(self._stream)
             return self._stream not in self._core.teardown.stuck
         return not self._stuck
@@ -257,7 +184,7 @@ class Stream(Handle):
 
     def _pass_last_point(self) -> None:
         # Callbacks that are still on their way would arrive at a thread without a subscription (pyACL reference §22).
-        self._core.call(self._new_point).result().wait_blocking(timeout=5.0)
+        self._core.call(self.new_point).result().wait_blocking(timeout=5.0)
 
 
 def _check_event(event: Event) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Counters", "DeviceStatistics", "SessionStatistics"]
+__all__ = ["Counters", "DeviceStatistics", "MemoryStatistics", "PoolStatistics", "SessionStatistics"]
 
 
 @dataclass
@@ -36,6 +36,38 @@ class DeviceStatistics:
 
 
 @dataclass(frozen=True)
+class PoolStatistics:
+    """A snapshot of one memory pool; sizes are bytes.
+
+    `used` bytes are lent and `idle` ones wait for the next to ask, in `blocks` blocks altogether; `high_water` is the
+    most that both were at once. `hits` requests were served without a call of the driver, `misses` were allocated.
+    `fragmentation` is the part of `used` that nobody asked for: what the size classes round up, and larger blocks that
+    stood in.
+    """
+
+    used: int
+    idle: int
+    high_water: int
+    blocks: int
+    hits: int
+    misses: int
+    fragmentation: int
+
+    @property
+    def hit_rate(self) -> float:
+        """The share of requests that were served without a call of the driver; 0 before the first."""
+        return self.hits / (self.hits + self.misses) if self.hits else 0.0
+
+
+@dataclass(frozen=True)
+class MemoryStatistics:
+    """A snapshot of what aioascend has allocated on one device: `device` memory, and `pinned` host memory for it."""
+
+    device: PoolStatistics
+    pinned: PoolStatistics
+
+
+@dataclass(frozen=True)
 class SessionStatistics:
     """A snapshot of one session.
 
@@ -46,8 +78,8 @@ class SessionStatistics:
     opened: each is in one of them, once its memory is free again. What was no request to begin with (`InvalidInput`,
     `StaleLease`, `SessionClosed` at the door) is in none. `repeated` counts the runs that were made again
     because a failure could not be told from a neighbour's, or had killed the context under them. `leased` pinned inputs
-    are in callers' hands. `devices` tells how the session's devices are, once it was opened,
-    and `depth_reason` why the depth is what it is.
+    are in callers' hands. `devices` tells how the session's devices are, once it was opened, `depth_reason` why the
+    depth is what it is, and `memory` what is allocated on the device by all who use it in this process.
     """
 
     state: str
@@ -68,3 +100,4 @@ class SessionStatistics:
     repeated: int
     devices: tuple[DeviceStatistics, ...] = ()
     depth_reason: str = "it was given"
+    memory: MemoryStatistics | None = None

@@ -52,12 +52,14 @@ async def test_full_of_holes_a_large_block_is_refused_with_figures_and_a_small_o
         small = await device.malloc(64 << 10)
         for block in [*blocks[1::2], small]:
             await block.release()
+        assert device.memory_statistics().device.used == 0
+        await device.trim_memory()
         assert free_memory(emulator) == 64 * MIB
 
 
 async def test_a_model_that_does_not_fit_says_so_and_a_smaller_one_works(emulator: Emulator) -> None:
     before = None
-    async with aioascend.Device("emulator:0"):
+    async with aioascend.Device("emulator:0") as device:
         before = free_memory(emulator)
         for _ in range(3):
             with pytest.raises(aioascend.OutOfMemory) as caught:
@@ -67,6 +69,8 @@ async def test_a_model_that_does_not_fit_says_so_and_a_smaller_one_works(emulato
         async with aioascend.Session(kit.identity(1, (MIB,)), depth=2) as session:
             x = np.arange(MIB, dtype=np.float32)
             np.testing.assert_array_equal((await session.infer(x))[0], x)
+        assert device.memory_statistics().device.used == 0
+        await device.trim_memory()
         assert free_memory(emulator) == before
 
 
@@ -88,4 +92,6 @@ async def test_ten_thousand_blocks_come_and_go(emulator: Emulator) -> None:
 
         await asyncio.gather(*(come_and_go(2500) for _ in range(4)))
         await asyncio.gather(*(block.release() for block in held))
+        assert device.memory_statistics().device.used == 0
+        await device.trim_memory()
         assert free_memory(emulator) == before

@@ -51,6 +51,9 @@ def failing(emulator: Emulator, name: str) -> tuple[Callable[[int], None], list[
     return lambda count: left.__setitem__(0, count), calls
 
 
+ONCE = 2  # a block of its size class, then what was asked for alone, in normal pages
+
+
 async def test_idle_memory_is_given_back_before_anybody_is_refused(emulator: Emulator) -> None:
     run_out, _ = failing(emulator, "malloc")
     async with aioascend.Session(kit.add(1)) as idle, aioascend.Device("emulator:0") as device:
@@ -62,15 +65,15 @@ async def test_idle_memory_is_given_back_before_anybody_is_refused(emulator: Emu
         pipeline = idle._pipeline
         assert pipeline is not None
         await eventually(lambda: len(pipeline.leases._free) == 1)
-        run_out(1)
+        run_out(ONCE)
         await device.malloc(64)  # tried once more
         assert not pipeline.leases._free
-        run_out(1)
+        run_out(ONCE)
         async with aioascend.Session(kit.add(2)) as other:
             assert (await other.infer(np.zeros(4, np.float32)))[0][0] == 2
-        run_out(2)
+        run_out(2 * ONCE)
         with pytest.raises(aioascend.OutOfMemory, match="bytes of idle memory were given back"):
-            await device.malloc(64)
+            await device.malloc(MIB)
         async with idle.request() as request:  # a buffer is made anew
             request.inputs["x"][:] = 1
             assert (await request.run())[0][0] == 2
@@ -94,7 +97,7 @@ async def test_a_run_without_memory_is_made_once_more_and_then_fails_alone(emula
 async def test_pinned_memory_that_runs_out_is_an_error_of_the_host(emulator: Emulator) -> None:
     run_out, _ = failing(emulator, "malloc_host")
     async with aioascend.Device("emulator:0") as device:
-        run_out(2)
+        run_out(2)  # 4096 bytes are a class
         with pytest.raises(aioascend.OutOfMemory, match=r"of the host's \d+ bytes \d+ are used"):
             await device.malloc_host(4096)
         assert (await device.malloc_host(4096)).array.nbytes == 4096

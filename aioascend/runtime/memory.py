@@ -1,0 +1,202 @@
+"""Buffers one level below a session: device memory and pinned memory, lent by the device's pools."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..errors import ForkedProcess, SessionClosed, StaleLease
+from ..memory.blocks import Array, ArrayInterface, DeviceBlock, PinnedBlock
+from . import process
+from .background import in_background, wait_for
+from .core import DeviceCore
+from .handles import Kept
+from .uncopyable import Uncopyable
+
+__all__ = ["Buffer", "DeviceBuffer", "PinnedBuffer"]
+
+
+class User(Protocol):
+    """A stream, as far as memory is concerned: how much was queued on it, and how much of that is done."""
+
+    queued: int
+    passed: int
+
+    def drain_blocking(self) -> bool:
+        """Block until the stream is empty; control thread. False if it hangs."""
+
+
+class Holding(Kept):
+    """The memory of a buffer and the streams that were given it; outlives the buffer until no stream may touch it."""
+
+    def __init__(self, core: DeviceCore, block: DeviceBlock, what: str) -> None:
+        super().__init__(core)
+        self._what = what
+        self.block = block
+        self._marks: dict[User, int] = {}  # how much was queued on a stream when it was last given the memory
+        self._under_way: list[None] = []  # one for each use that is on its way to the device thread
+
+    def announce(self) -> None:
+        """A use is about to be queued; from any thread. `over` follows when it was."""
+        self._under_way.append(None)
+
+    def used_by(self, stream: User) -> None:
+        """Queued work of `stream` refers to the memory."""
+        self._marks[stream] = stream.queued
+
+    def over(self) -> None:
+        """What was announced has been queued, or will not be."""
+        self._under_way.pop()
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether the host knows that every queued use is over."""
+        return not self._under_way and all(stream.passed >= mark for stream, mark in list(self._marks.items()))
+
+    def release_now(self) -> bool:
+        """Give the memory back at once, if every use is over: whether it was; from any thread, finalizers included."""
+        if not self.released:
+            if not self.at_rest:
+                return False
+            self.released = True
+            self.on_release()
+            self._give_back()
+        return True
+
+    def dropped(self) -> None:
+        """Nobody refers to the buffer any more; a finalizer, on any thread."""
+        if self.release_now():
+            return
+
+        def release(_: None) -> None:
+            self._core.control(self._core.quietly, self.release_blocking)
+
+        try:
+            self._core.post(release, None)
+        except (SessionClosed, ForkedProcess):
+            pass  # it went with its device, or is the parent's
+
+    def _release(self) -> None:
+        if self._under_way:
+            self._core.call(lambda: None).result()  # by then they are queued
+        drained = [stream.drain_blocking() for stream in self._marks]  # all of them, whatever became of the first
+        if all(drained):
+            self._give_back()
+        else:
+            self.block.abandon()
+            self._core.teardown.note(f"a {self._what} of {self._core.name}, which a stream that hangs may touch, stays")
+
+    def _give_back(self) -> None:
+        self.block.release()
+
+
+class PinnedHolding(Holding):
+    """The same for pinned memory, over which arrays may be alive."""
+
+    block: PinnedBlock
+
+    def __init__(self, core: DeviceCore, block: PinnedBlock, buffer: PinnedBuffer, owner: ArrayInterface) -> None:
+        super().__init__(core, block, buffer.what)
+        self._buffer = weakref.ref(buffer)
+        self._seen = weakref.ref(owner)
+
+    def go_stale(self) -> None:
+        """The memory stays until the release: somebody may be looking at the array, which cannot be taken back."""
+
+    def _give_back(self) -> None:
+        buffer = self._buffer()
+        if buffer is not None:
+            buffer.hide()
+        owner = self._seen()
+        if owner is None:
+            self.block.release()
+            return
+        process.retain(self._core)
+        weakref.finalize(
+            owner, in_background, "aioascend-close", partial(_give_back_late, self._core, self.block)
+        ).atexit = False
+
+
+def _give_back_late(core: DeviceCore, block: DeviceBlock) -> None:
+    """Give back a block that was released before the last array over it was gone; in a thread of its own."""
+    try:
+        block.release()
+    finally:
+        process.leave(core)
+
+
+class Buffer(Uncopyable):
+    """Memory that a stream may still be using: its release waits for the streams that were given it."""
+
+    what = "buffer"
+
+    def __init__(self, core: DeviceCore, holding: Holding) -> None:
+        self._core = core
+        self._generation = core.generation
+        self.holding = holding
+        self.nbytes = holding.block.nbytes
+
+    @property
+    def address(self) -> int:
+        """The address, for use with other libraries; raises `StaleLease` after the release."""
+        self.check()
+        return self.holding.block.address
+
+    def check(self) -> None:
+        """Raise `StaleLease` unless the buffer may be used."""
+        if self.holding.released:
+            raise StaleLease(f"this {self.what} of {self._core.name} was released; make a new one")
+        self._core.check_generation(self._generation, self.what)
+
+    async def release(self) -> None:
+        """Give the memory back for others to use, after the device is done with it; a second call does nothing.
+
+        Returns at once when every copy from or to it was waited for. A buffer that nobody refers to any more is
+        released by itself.
+        """
+        if not self.holding.release_now():
+            await wait_for(self._core.control(self.holding.release_blocking))
+
+
+class DeviceBuffer(Buffer):
+    """`nbytes` bytes of device memory with undefined contents; the host cannot touch them."""
+
+    what = "device buffer"
+
+    def __init__(self, core: DeviceCore, block: DeviceBlock) -> None:
+        super().__init__(core, Holding(core, block, self.what))
+        weakref.finalize(self, self.holding.dropped).atexit = False
+
+
+class PinnedBuffer(Buffer):
+    """Page-locked host memory, zeroed at first; `array` is a numpy array over it.
+
+    An array that somebody still holds after the release stays readable: the memory is given back, and its device
+    closed, when the last array over it is gone.
+    """
+
+    what = "pinned buffer"
+
+    def __init__(self, core: DeviceCore, block: PinnedBlock, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+        nbytes = math.prod(shape) * dtype.itemsize
+        owner = ArrayInterface(block.address, nbytes)
+        super().__init__(core, PinnedHolding(core, block, self, owner))
+        raw: Array = np.asarray(owner)
+        self._array: Array | None = raw.view(dtype).reshape(shape)
+        weakref.finalize(owner, self.holding.dropped).atexit = False
+
+    @property
+    def array(self) -> Array:
+        """The memory as an array of the dtype and shape that were asked for; raises `StaleLease` after the release."""
+        array = self._array
+        self.check()
+        assert array is not None
+        return array
+
+    def hide(self) -> None:
+        """Let go of the array."""
+        self._array = None
