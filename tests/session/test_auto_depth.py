@@ -18,12 +18,13 @@ from aioascend import depth as auto_depth
 from aioascend.emulator import Emulator, Profile
 from aioascend.runtime.tenant import Tenant
 from tests import kit
+from tests.session.test_under_faults import Books
 from tests.waiting import eventually
 
 ONES = np.ones(4, np.float32)
-THREE_STAGES = Profile(copy_latency=5e-3, compute_default=5e-3)
+THREE_STAGES = Profile(copy_latency=0.01, compute_default=0.01)
 SLOW = Profile(compute_default=0.3)
-# Half of what the third place brings: the host's part of a run is up to 2 of 15 ms where others use the machine.
+# Half of what the third place brings: the host's part of a run is some of 30 ms where others use the machine.
 SURE = aioascend.AutoDepth(gain=0.3, seconds=30)
 
 
@@ -60,7 +61,7 @@ async def test_three_stages_of_equal_length_get_three_places(caplog: pytest.LogC
 @pytest.mark.emulated(profile=Profile(compute_default=0.02))
 @pytest.mark.usefixtures("emulator")
 async def test_where_everything_is_compute_one_place_is_enough() -> None:
-    async with aioascend.Session(kit.add(1), depth=SURE) as session:
+    async with aioascend.Session(kit.add(1), depth=aioascend.AutoDepth(gain=0.9, seconds=30)) as session:
         assert session.depth == 1
         assert "depth 2 brings" in session.depth_reason
 
@@ -292,3 +293,30 @@ async def test_places_that_are_added_while_there_is_no_context_are_in_the_next_o
             await asyncio.wrap_future(core.control(pipeline.shrink))
             assert (pipeline.depth, len(lane.places)) == (depth, 2)
             await all_answer()
+
+
+@pytest.mark.parametrize(
+    "function", ["rt.malloc", "rt.malloc_host", "rt.create_event_ex_with_flag", "mdl.create_dataset"]
+)
+async def test_a_search_whose_kth_call_fails_gives_everything_back(
+    emulator: Emulator, function: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auto_depth, "_TRIAL_S", 0.0)
+    books = Books(emulator)
+    for k in range(1, 40):
+        rates = iter([1.0, 2.0, 3.0, 3.0, 3.0])
+        monkeypatch.setattr(auto_depth, "steady_rate", lambda *args, rates=rates: next(rates))
+        books.fail, books.calls = (function, k), 0
+        session = aioascend.Session(kit.add(1), depth=SURE)
+        (outcome,) = await asyncio.gather(session.open(), return_exceptions=True)
+        if outcome is None:
+            assert session.depth == 3
+            assert (await session.infer(ONES))[0][0] == 2
+        else:
+            assert isinstance(outcome, aioascend.AioascendError)
+        await session.aclose()
+        books.assert_balanced()
+        if books.calls < k:
+            assert outcome is None
+            return
+    raise AssertionError("more calls than expected: the loop has not tried them all")
