@@ -44,7 +44,7 @@ def read_watched(data: bytes) -> Outcome:
     begin = time.process_time()
     tracemalloc.start()
     try:
-        ended, problem = _read(data)
+        ended, problem, file = _read(data)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -53,21 +53,21 @@ def read_watched(data: bytes) -> Outcome:
         problem = f"{peak} bytes were allocated for a file of {len(data)}"
     if not problem and spent > SECONDS:
         problem = f"{spent:.1f} s were spent on a file of {len(data)} bytes"
-    if not problem and ended == "read":
-        problem = _show(data)
+    if not problem and file is not None:
+        problem = _show(file)
     return Outcome(ended, problem)
 
 
-def _read(data: bytes) -> tuple[str, str]:
+def _read(data: bytes) -> tuple[str, str, om.OmFile | None]:
     try:
-        om.read(data)
+        file = om.read(data)
     except om.OmError as error:
         text = str(error)
         fine = text and "\n" not in text and len(text) < _LONGEST_LINE and text.startswith("at byte ")
-        return _sort_of(text), "" if fine else f"no clear line: {text!r}"
+        return _sort_of(text), "" if fine else f"no clear line: {text!r}", None
     except BaseException as error:
-        return type(error).__name__, f"{type(error).__name__}: {error}"
-    return "read", ""
+        return type(error).__name__, f"{type(error).__name__}: {error}", None
+    return "read", "", file
 
 
 def _sort_of(text: str) -> str:
@@ -75,9 +75,8 @@ def _sort_of(text: str) -> str:
     return " ".join("N" if any(letter.isdigit() for letter in word) else word for word in text.split())[:90]
 
 
-def _show(data: bytes) -> str:
+def _show(file: om.OmFile) -> str:
     try:
-        file = om.read(data)
         report("model.om", file)
         json.dumps(om.as_json(file))
         om.compare(file, file)

@@ -173,10 +173,10 @@ def test_a_file_made_to_hurt_costs_no_more_memory_or_time_than_its_size(kind: st
 
 
 def test_mutated_files_are_read_or_refused_with_one_line() -> None:
-    """1,500 of them; `python -m tests.om.fuzz` runs 10,000 and more."""
+    """Quick ones, which make ten thousand with those below; `python -m tests.om.fuzz` runs as many as are wanted."""
     assert fuzz.run(1500, seed=20240) == []
 
 
 @pytest.mark.slow
-def test_ten_thousand_mutated_files_are_read_or_refused_with_one_line() -> None:
-    assert fuzz.run(10_000, seed=1) == []
+def test_thousands_more_are_read_or_refused_with_one_line() -> None:
+    assert fuzz.run(8500, seed=1) == []

@@ -12,6 +12,7 @@ import pytest
 import aioascend
 from aioascend.emulator import Emulator, Profile
 from tests import kit
+from tests.waiting import eventually
 
 X = np.arange(24, dtype=np.float32).reshape(1, 2, 3, 4)
 EYE = np.eye(700, dtype=np.float32)
@@ -23,13 +24,13 @@ EYE = np.eye(700, dtype=np.float32)
 async def test_cancelled_during_the_run_with_a_single_place(standing) -> None:
     async with aioascend.Session(kit.named("slow"), depth=1) as session, standing(session, X, X * kit.POS_WEIGHT):
         task = asyncio.create_task(session.infer(X))
-        await asyncio.sleep(0.05)
+        await eventually(lambda: session.statistics().running == 1)
         task.cancel()
         started = time.monotonic()
         with pytest.raises(asyncio.CancelledError):
             await task
         assert time.monotonic() - started < 1
-        for value in range(6):
+        for value in range(3):
             np.testing.assert_array_equal((await session.infer(X * value))[0], X * value * kit.POS_WEIGHT)
         assert session.statistics().cancelled == 1
 

@@ -109,6 +109,7 @@ async def test_waits_that_time_out_again_and_again_are_no_failure_of_anybody(
 
 
 @pytest.mark.breaks_rules  # what hangs cannot be waited for: its subscription ends before its callbacks, nothing else
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("way", ["callback", "event"])
 async def test_a_run_that_never_ends_is_noticed_and_the_close_returns(
     emulator: Emulator, standing, way: str, monkeypatch: pytest.MonkeyPatch

@@ -36,6 +36,7 @@ async def test_pending_awaits_end_and_the_session_serves_on(part: str, standing)
         await eventually(lambda: session.ready)
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_a_device_that_does_nothing_any_more_is_told_by_health(emulator: Emulator) -> None:
     async with aioascend.Session(kit.add(1), stall_timeout=1) as session:
         emulator.faults.hang("execute")

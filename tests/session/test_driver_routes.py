@@ -169,7 +169,7 @@ async def test_a_load_that_fails_in_c_is_told_with_its_message(model: Path, tmp_
 
 # -- how long the caller's loop stands still --------------------------------------------------------------------------
 
-LOADING = 2.0
+LOADING = 1.0
 
 
 async def largest_gap(work: Callable[[], Any]) -> float:
@@ -205,10 +205,10 @@ HOLDING = Profile(parse=LOADING, malloc=0.05, launch=0.001, hold_gil=True)
 
 @pytest.mark.slow
 @pytest.mark.emulated(profile=HOLDING)
-async def test_a_load_of_two_seconds_leaves_the_loop_of_the_caller_alone(model: Path) -> None:
+async def test_a_load_of_a_second_leaves_the_loop_of_the_caller_alone(model: Path) -> None:
     gaps = [await largest_gap(lambda: open_and_close(model)) for _ in range(3)]
 
-    assert statistics.median(gaps) < LOADING / 8, gaps
+    assert statistics.median(gaps) < LOADING / 4, gaps
 
 
 @pytest.mark.slow

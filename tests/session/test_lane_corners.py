@@ -99,7 +99,7 @@ async def test_streams_that_are_aborted_while_they_are_waited_for(emulator: Emul
         assert idle(session)
 
 
-@emulated(0.1, soc_name="Ascend910B3")
+@emulated(0.05, soc_name="Ascend910B3")
 async def test_a_hang_costs_each_of_two_instances_no_more_than_the_run_it_was_at(emulator: Emulator) -> None:
     """They share the engine that hangs, so that nothing tells which of the two has done it."""
     async with aioascend.Session(kit.add(1), instances=2, stall_timeout=0.4) as session:
@@ -193,7 +193,7 @@ async def test_a_request_ends_once() -> None:
         assert session.statistics().completed == 1
 
 
-@emulated(0.5)
+@emulated(0.3)
 async def test_where_the_events_cannot_be_asked_a_failure_may_be_any_runs(emulator: Emulator) -> None:
     async with aioascend.Session(kit.add(1), depth=3) as session:
         tasks = [asyncio.ensure_future(session.infer(ones(i))) for i in range(3)]

@@ -105,7 +105,7 @@ async def test_pinned_memory_that_runs_out_is_an_error_of_the_host(emulator: Emu
 
 async def test_a_model_that_does_not_fit_leaves_room_for_one_that_does() -> None:
     with pytest.raises(aioascend.AioascendError) as caught:
-        await aioascend.Session(kit.big(100)).open()
+        await aioascend.Session(kit.big(70)).open()
     assert isinstance(caught.value, aioascend.OutOfMemory)
     assert "of the device's" in str(caught.value)
     async with aioascend.Session(kit.big(4)) as session:

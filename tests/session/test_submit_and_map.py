@@ -10,9 +10,13 @@ import numpy as np
 import pytest
 
 import aioascend
+from aioascend.emulator import Profile
 from tests import kit
 
 pytestmark = pytest.mark.usefixtures("emulator")
+
+SIZE = 1 << 19  # large enough to be copied by a worker
+TAKES_TIME = pytest.mark.emulated(profile=Profile(compute_default=0.1))
 
 
 def four(value: float) -> np.ndarray:
@@ -31,9 +35,10 @@ async def test_after_submit_the_array_is_the_callers_again() -> None:
         assert [(await ticket)[0][0] for ticket in tickets] == [value + 1 for value in range(50)]
 
 
+@TAKES_TIME
 async def test_submit_waits_where_infer_is_refused() -> None:
-    async with aioascend.Session(kit.slow(40), max_waiting=0) as session:
-        x = np.eye(700, dtype=np.float32)
+    async with aioascend.Session(kit.identity(1, (SIZE,)), max_waiting=0) as session:
+        x = np.arange(SIZE, dtype=np.float32)
         tickets = await asyncio.gather(*(session.submit(x) for _ in range(7)))  # more than places and buffers
         with pytest.raises(aioascend.Overloaded, match="the queue is full: 0 requests wait"):
             await session.infer(x)
@@ -42,9 +47,10 @@ async def test_submit_waits_where_infer_is_refused() -> None:
         assert session.statistics().refused == 1
 
 
+@TAKES_TIME
 async def test_a_full_queue_refuses_and_says_so() -> None:
-    async with aioascend.Session(kit.slow(20), max_waiting=4) as session:
-        x = np.eye(700, dtype=np.float32)
+    async with aioascend.Session(kit.identity(1, (SIZE,)), max_waiting=4) as session:
+        x = np.arange(SIZE, dtype=np.float32)
         results = await asyncio.gather(*(session.infer(x) for _ in range(40)), return_exceptions=True)
         refused = [result for result in results if isinstance(result, aioascend.Overloaded)]
         answered = [result for result in results if not isinstance(result, BaseException)]

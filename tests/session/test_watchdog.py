@@ -123,7 +123,7 @@ async def test_a_close_that_does_not_drain_waits_seconds_for_a_run_that_nobody_k
     """Its memory stays the device's: it is given back when the watchdog has come."""
     assert session_module._CLOSE_S == 4.0  # as `aclose` says
     monkeypatch.setattr(session_module, "_CLOSE_S", 0.5)
-    session = aioascend.Session(kit.add(1), stall_timeout=3)
+    session = aioascend.Session(kit.add(1), stall_timeout=2)
     await session.open()
     emulator.faults.hang("execute")
     waiting = asyncio.ensure_future(session.infer(ones(1)))
