@@ -26,10 +26,12 @@ def measure(settings: Settings) -> list[Line]:
     sizes = (plan([160]).nbytes, plan([64]).nbytes)
 
     def seconds(model: RawModel) -> float:
-        start = now()
+        took = []
         for _ in range(count):
+            start = now()
             model.run()
-        return (now() - start) / count
+            took.append(now() - start)
+        return statistics.median(took)
 
     async def count_calls(acl: Any) -> int:
         made = 0
