@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["rewrite", "rows_as_markdown", "rows_as_text", "table_as_text", "tables_as_markdown"]
+__all__ = ["notes_as_markdown", "rewrite", "rows_as_markdown", "rows_as_text", "table_as_text", "tables_as_markdown"]
 
 Result = Mapping[str, Any]
 _SIGNS = {"higher": ">=", "lower": "<="}
@@ -34,11 +34,7 @@ def rows_as_text(results: Mapping[str, Result]) -> str:
             ]
         )
     text = _columns(table) if len(table) > 1 else ""
-    notes = [
-        f"{result['title']}: {', '.join(f'{key} {value}' for key, value in result['notes'].items())}"
-        for result in results.values()
-        if result.get("notes")
-    ]
+    notes = [f"{result['title']}: {_noted(result)}" for result in results.values() if result.get("notes")]
     return "\n".join([text, *(f"  {note}" for note in notes)])
 
 
@@ -85,6 +81,16 @@ def tables_as_markdown(results: Iterable[tuple[str, Result]]) -> str:
     return "\n\n".join(parts)
 
 
+def notes_as_markdown(results: Mapping[str, Result]) -> str:
+    """What was noted beside the rows that do not reach their aim."""
+    lines = [
+        f"- `{name}`, {_value(result)} (aim {_limits(result)[1]}): {_noted(result)}"
+        for name, result in results.items()
+        if result.get("verdict") in ("must", "missed")
+    ]
+    return "\n".join(lines) or "Every row reaches its aim."
+
+
 def rewrite(path: Path, name: str, text: str) -> None:
     """Put `text` between the lines ``<!-- name -->`` and ``<!-- /name -->`` of a file.
 
@@ -106,6 +112,16 @@ def _limits(result: Result) -> tuple[str, str]:
 
 def _value(result: Result) -> str:
     return f"{result['value']:.3f} {result['unit']}"
+
+
+def _noted(result: Result) -> str:
+    return ", ".join(f"{key} {_plain(value)}" for key, value in result["notes"].items())
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "(" + ", ".join(f"{key} {one}" for key, one in value.items()) + ")"
+    return str(value)
 
 
 def _lines(result: Result) -> list[list[str]]:

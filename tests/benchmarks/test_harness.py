@@ -18,7 +18,7 @@ from .__main__ import ROOT, ROWS, TABLES
 from .harness import Outcome, Row, Settings, ratio
 from .neighbours import Neighbours, busy_seconds
 from .profiles import cpu_by_thread, idle_between, role
-from .reporting import rewrite, rows_as_markdown, rows_as_text, tables_as_markdown
+from .reporting import notes_as_markdown, rewrite, rows_as_markdown, rows_as_text, tables_as_markdown
 
 HIGHER = Row("a", "x", must=1.0, aim=2.0, better="higher", profile="none", depth="3")
 LOWER = Row("b", "ms", must=2.0, aim=1.0, better="lower", profile="none", depth="3")
@@ -256,8 +256,20 @@ def test_figures_are_put_between_their_marks_and_nowhere_else(tmp_path: Path) ->
 
 
 def test_the_texts_of_the_project_have_a_place_for_the_figures() -> None:
-    for name, mark in (("README.md", "benchmarks"), ("docs/benchmarks.md", "published figures")):
-        assert (ROOT / name).read_text().count(f"<!-- {mark} -->\n") == 1
+    marks = {"README.md": ["benchmarks"], "docs/benchmarks.md": ["published figures", "below the aim"]}
+    for name, places in marks.items():
+        for mark in places:
+            assert (ROOT / name).read_text().count(f"<!-- {mark} -->\n") == 1
+
+
+def test_what_misses_its_aim_is_told_with_what_was_noted_beside() -> None:
+    notes = {"callers": 5, "CPU us, by thread": {"device": 3.5, "caller": 2.0}}
+    rows = {"one": {**RESULT, "notes": notes}, "two": {**RESULT, "verdict": "aim"}, "three": FAILED}
+
+    assert notes_as_markdown(rows) == (
+        "- `one`, 1.500 x (aim >= 2): callers 5, CPU us, by thread (device 3.5, caller 2.0)"
+    )
+    assert notes_as_markdown({"two": {**RESULT, "verdict": "aim"}}) == "Every row reaches its aim."
 
 
 def test_stored_results_are_shown_again_without_measuring(tmp_path: Path) -> None:
