@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto
 
 import aioascend
-from aioascend.emulator import Emulator
+from aioascend.emulator import Emulator, Profile
 from aioascend.memory.copying import copy_array
 from aioascend.runtime import pipeline
 from aioascend.runtime.ports import current_port
@@ -107,16 +107,17 @@ async def test_a_limit_that_is_not_reached_leaves_no_timer_behind() -> None:
         assert len(session._usable().admission._deadlines._heap) == 0
 
 
+@pytest.mark.emulated(profile=Profile(compute_default=0.6))
 async def test_an_earlier_limit_overtakes_a_later_one() -> None:
-    async with aioascend.Session(kit.slow(60, 500), depth=1) as session:
+    async with aioascend.Session(kit.add(1), depth=1) as session:
         ended: list[float] = []
 
         async def limited(limit: float) -> None:
             with pytest.raises(aioascend.DeadlineExceeded):
-                await session.infer(EYE, timeout=limit)
+                await session.infer(four(1), timeout=limit)
             ended.append(limit)
 
-        running = asyncio.ensure_future(session.infer(EYE))
+        running = asyncio.ensure_future(session.infer(four(1)))
         await asyncio.gather(*(limited(limit) for limit in (0.15, 0.02, 0.2, 0.1)))
         assert ended == [0.02, 0.1, 0.15, 0.2]
         await running
