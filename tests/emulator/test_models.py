@@ -367,12 +367,10 @@ def test_as_many_models_run_at_once_as_the_device_has_lanes(lanes: int, expected
     npu = Driver(emulator)
     assert len(emulator.threads) == 1 + lanes
     x = np.ones((500, 500), np.float32)
-    streams = []
-    for _ in range(2):
-        loaded, stream = npu.load(slow(60)), npu.stream()
-        given, taken, _ = npu.bind([x], [x])
-        npu.ok(npu.mdl.execute_async(loaded, given, taken, stream))
-        streams.append(stream)
+    runs = [(npu.load(slow(60)), *npu.bind([x], [x])[:2], npu.stream()) for _ in range(2)]
+    streams = [stream for *_, stream in runs]
+    for run in runs:  # when both are there: loading the second must not outlast the first's run
+        npu.ok(npu.mdl.execute_async(*run))
     seen = 0
     engine = emulator._process.devices[0].engine  # type: ignore[union-attr]
     while any(npu.rt.stream_query(stream) == (1, 0) for stream in streams):

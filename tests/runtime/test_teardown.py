@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from aioascend.errors import AclError, DeviceLost, ExecutionFailed
+from aioascend.runtime import teardown as teardowns
 from aioascend.runtime.teardown import Teardown
 
 STREAM = 7
@@ -153,7 +154,14 @@ def test_all_waits_of_a_teardown_share_one_limit() -> None:
     assert driver.calls == [("synchronize_stream", (STREAM, 1))]
 
 
-def test_callbacks_that_a_dead_context_has_dropped_are_waited_for_once() -> None:
+def test_callbacks_that_a_dead_context_has_dropped_are_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    monkeypatch.setattr(teardowns, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep))
     asked = 0
 
     def arrived() -> bool:
@@ -172,7 +180,6 @@ def test_callbacks_that_a_dead_context_has_dropped_are_waited_for_once() -> None
     teardown.wait_until(arrived)
     before = asked
     assert before > 1
-    time.sleep(0.001)
     teardown.wait_until(arrived)
     assert asked <= before + 2  # the time is up for all of them together
     answers = iter([False, False, True])

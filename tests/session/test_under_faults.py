@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import aioascend
-from aioascend.emulator import Emulator
+from aioascend.emulator import Emulator, Profile
 from tests import kit
 from tests.waiting import eventually
 
@@ -280,6 +280,7 @@ async def test_a_pinned_buffer_made_while_the_session_closes_goes_back(books: Bo
     books.assert_balanced()
 
 
+@pytest.mark.emulated(profile=Profile(parse=0.2))
 async def test_cancelling_one_of_two_opens_leaves_the_other_an_open_session() -> None:
     session = aioascend.Session(kit.add(1), warmup=1)
     first, second = asyncio.create_task(session.open()), asyncio.create_task(session.open())
