@@ -267,7 +267,7 @@ class _Handles:
             self.closed = True
         for handle in list(self._handles):
             if isinstance(handle, Holding) and (place := handle.block.place) is not None:
-                logger.warning("%s is closed with %s not released, %s", core.name, handle, told(place))
+                logger.warning("%s is closed with a %s not released, %s", core.name, handle, told(place))
         while self._handles:
             core.control(self._release_latest, core).result()
 

@@ -93,6 +93,9 @@ class Holding(Kept):
     def _give_back(self) -> None:
         self.block.release()
 
+    def __str__(self) -> str:
+        return f"{self._what} of {self.block.nbytes} bytes"
+
 
 class PinnedHolding(Holding):
     """The same for pinned memory, over which arrays may be alive."""
