@@ -28,6 +28,7 @@ from .runtime.device import Device
 from .runtime.memory import DeviceBuffer, PinnedBuffer
 from .runtime.process import shutdown
 from .runtime.stream import Event, Stream
+from .runtime.tensors import DeviceOutputs, DeviceTensor
 from .session import Session
 from .telemetry.statistics import SessionStatistics
 from .ticket import Ticket
@@ -45,6 +46,8 @@ __all__ = [
     "DeviceBuffer",
     "DeviceInfo",
     "DeviceLost",
+    "DeviceOutputs",
+    "DeviceTensor",
     "Event",
     "ExecutionFailed",
     "ForkedProcess",

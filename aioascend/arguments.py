@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 
 from .errors import InvalidInput
+from .runtime.ties import OutputKind
 
 __all__ = [
     "base_name",
     "device_names",
     "finite_seconds",
     "limit_of",
+    "outputs_of",
     "priority_of",
     "seconds_above_zero",
     "share_of",
@@ -82,6 +84,13 @@ def priority_of(priority: int) -> int:
             f"given {priority!r}"
         )
     return int(priority)
+
+
+def outputs_of(outputs: OutputKind) -> OutputKind:
+    """What is to become of the outputs; raises `InvalidInput`."""
+    if outputs not in ("owned", "leased", "device"):
+        raise InvalidInput(f'outputs: wanted "owned", "leased" or "device", given {outputs!r}')
+    return outputs
 
 
 def device_names(devices: str | Sequence[str]) -> str:

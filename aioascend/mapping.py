@@ -7,24 +7,23 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, I
 from typing import Any
 
 from .errors import InvalidInput
-from .model import Outputs
 from .ticket import Ticket
 
 __all__ = ["map_ordered"]
 
-Submit = Callable[[Any], Awaitable[Ticket]]
+Submit = Callable[[Any], Awaitable[Ticket[Any]]]
 Items = Iterable[Any] | AsyncIterable[Any]
 
 
-def map_ordered(submit: Submit, items: Items, ahead: int) -> AsyncIterator[Outputs]:
+def map_ordered(submit: Submit, items: Items, ahead: int) -> AsyncIterator[Any]:
     """Yield the outputs of every item in order; at most `ahead` runs are under way or wait for the consumer."""
     if not isinstance(items, (AsyncIterable, Iterable)):
         raise InvalidInput(f"map: wanted an iterable or asynchronous iterable, given {type(items).__name__}")
     return _map_ordered(submit, items, ahead)
 
 
-async def _map_ordered(submit: Submit, items: Items, ahead: int) -> AsyncIterator[Outputs]:
-    tickets: asyncio.Queue[Ticket | None] = asyncio.Queue()
+async def _map_ordered(submit: Submit, items: Items, ahead: int) -> AsyncIterator[Any]:
+    tickets: asyncio.Queue[Ticket[Any] | None] = asyncio.Queue()
     room = asyncio.Semaphore(ahead)
 
     async def feed() -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from types import TracebackType
+from typing import Literal, overload
 
 import numpy as np
 
-from .arguments import limit_of, priority_of
+from .arguments import limit_of, outputs_of, priority_of
 from .errors import SessionClosed, StaleLease
 from .model import Outputs
 from .runtime.leases import Lease
 from .runtime.pipeline import Pipeline
 from .runtime.request import Array, Request
+from .runtime.tensors import DeviceOutputs
+from .runtime.ties import OutputKind
 from .runtime.uncopyable import Uncopyable
 from .waiting import run_request
 
@@ -80,12 +83,22 @@ class PinnedRequest(Uncopyable):
         """Whether it has pinned memory, so that its runs copy nothing on the host."""
         return self._lease is not None and self._lease.buffer is not None
 
-    async def run(self, *, timeout: float | None = None, priority: int = 0) -> Outputs:
+    @overload
+    async def run(
+        self, *, timeout: float | None = ..., priority: int = ..., outputs: Literal["owned", "leased"] = ...
+    ) -> Outputs: ...
+    @overload
+    async def run(
+        self, *, timeout: float | None = ..., priority: int = ..., outputs: Literal["device"]
+    ) -> DeviceOutputs: ...
+    async def run(
+        self, *, timeout: float | None = None, priority: int = 0, outputs: OutputKind = "owned"
+    ) -> Outputs | DeviceOutputs:
         """Run the model on what the inputs hold now; do not write into them until it returns.
 
-        May be called again after writing new values. The outputs belong to the caller. Takes and raises what
-        `Session.infer` takes and raises. After a cancel or a timeout the device may still be reading the inputs: leave
-        the request and make another, whose memory is never that of a run under way.
+        May be called again after writing new values. Takes, returns and raises what `Session.infer` does. After a
+        cancel or a timeout the device may still be reading the inputs: leave the request and make another, whose memory
+        is never that of a run under way.
         """
         lease = self._lease
         if lease is None or self._inputs is None:
@@ -93,7 +106,8 @@ class PinnedRequest(Uncopyable):
         self._pipeline.leases.check_present(lease)
         limit, urgency = limit_of(timeout), priority_of(priority)
         arrays = [] if self.pinned else [*self._inputs.values()]
-        request = Request(arrays, patient=False, priority=urgency, timeout=limit, lease=lease)
+        ties = None if outputs == "owned" else self._pipeline.tie([], outputs_of(outputs))[0]
+        request = Request(arrays, patient=False, priority=urgency, timeout=limit, lease=lease, ties=ties)
         del arrays
         return await run_request(self._pipeline, request)
 

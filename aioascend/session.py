@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import threading
 import warnings
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from functools import partial
 from types import TracebackType
@@ -16,12 +15,11 @@ from typing import Any, Literal
 import numpy as np
 
 from . import driver
-from .arguments import base_name, device_names, limit_of, priority_of, seconds_above_zero, whole_number
+from .arguments import base_name, device_names, seconds_above_zero, whole_number
 from .depth import GIVEN, MOST_DEPTH, NOT_MEASURED, AutoDepth, depth_of, find_depth
-from .errors import BlockingCallInLoop, InvalidInput, SessionClosed
-from .mapping import map_ordered
-from .model import Outputs, ShapeOptions, TensorSpec, check_inputs, open_source
-from .pinned import PinnedRequest
+from .doors import Doors, refuse_in_loop
+from .errors import InvalidInput, SessionClosed
+from .model import ShapeOptions, TensorSpec, open_source
 from .runtime import process
 from .runtime.background import done_within, forget_frames, in_background, run_in_background, wait_for
 from .runtime.core import DeviceCore
@@ -32,14 +30,7 @@ from .runtime.timing import TimingSource
 from .runtime.uncopyable import Uncopyable
 from .scheduling.health import HealthState
 from .telemetry.statistics import SessionStatistics
-from .ticket import Ticket
-from .waiting import (
-    hand_over,
-    prepare_anyio,
-    run_request,
-    run_request_blocking,
-    until_taken,
-)
+from .waiting import prepare_anyio
 
 __all__ = ["Session"]
 
@@ -58,7 +49,7 @@ _LOOK_S = 0.5
 State = Literal["new", "opening", "open", "closing", "closed"]
 
 
-class Session(Uncopyable):
+class Session(Doors, Uncopyable):
     """A model on a device, whose results can be awaited from any event loop.
 
     ``model`` is a path or the bytes of an offline model (`.om`) on an NPU, or of an `.onnx` graph on the emulator.
@@ -87,6 +78,8 @@ class Session(Uncopyable):
     aborted or, where the product cannot, its device counts as lost; None leaves that to the limits of the device. The
     default is longer than any run we know of and shorter than those limits, which do not cover copies anyway.
 
+    ``device_results`` bounds the results of ``outputs="device"`` that are alive, or on their way, at once.
+
     The session carries on by itself after faults: a dead context is rebuilt and the model loaded again (bytes of it are
     kept for that), a lost device is probed until it answers. `ready` and `statistics().devices` tell how it stands.
 
@@ -109,6 +102,7 @@ class Session(Uncopyable):
         warmup: int = 0,
         dry_run: bool = False,
         stall_timeout: float | None = 300.0,
+        device_results: int = 64,
     ) -> None:
         self._model: Model | None = model  # until it is opened; then its recipe has it
         self._devices = device_names(devices)
@@ -120,6 +114,7 @@ class Session(Uncopyable):
         self._max_waiting_bytes = whole_number("max_waiting_bytes", max_waiting_bytes, 0)
         self._warmup = whole_number("warmup", warmup, 0)
         self._stall_timeout = seconds_above_zero("stall_timeout", stall_timeout)
+        self._device_results = whole_number("device_results", device_results, 1)
         self._name = f"<{len(model)} bytes>" if isinstance(model, (bytes, bytearray, memoryview)) else base_name(model)
         self._lock = threading.Lock()
         self._state: State = "new"
@@ -129,86 +124,6 @@ class Session(Uncopyable):
         self._closed: Future[None] | None = None
         self._core: DeviceCore | None = None
         self._pipeline: Pipeline | None = None
-
-    # -- inference --------------------------------------------------------------------------------------------------
-
-    async def infer(self, inputs: Any, *, timeout: float | None = None, priority: int = 0) -> Outputs:
-        """Run the model on `inputs` and return its outputs.
-
-        `inputs` is one array (for a model of one input), a list or tuple of arrays in the model's order, or a mapping
-        of names to arrays; dtype and shape must be the model's, the layout may be any. A Python number is taken for a
-        0-d input. The arrays are borrowed until the call returns or raises: do not write into them before, and do as
-        you like after. The outputs are new arrays that belong to the caller.
-
-        Waits in the queue: the smaller `priority` first (-100 to 100, as ACL's streams and `asyncio.PriorityQueue`
-        count), within a priority in the order of arrival. At least one of 8 turns goes to whoever has waited longest,
-        so that nobody waits for ever. `timeout` is the limit in seconds for everything. Cancelling frees the caller at
-        once, and so does the limit (after a copy of its arrays in progress has stopped). What is still queued then
-        never reaches the device; what runs there keeps its place, and its memory, until the device is done.
-
-        Raises `InvalidInput` before anything is queued, `Overloaded` when the queue is full, `DeadlineExceeded` when
-        the limit has passed (or a little earlier, when the device is busy and the time left is shorter than any recent
-        run took), `SessionClosed`, and `AclError` (`ExecutionFailed`, `OutOfMemory`, `DeviceLost`) for what the device
-        reports.
-        """
-        pipeline = self._usable()
-        box = [inputs]
-        del inputs  # an exception that is kept must not keep the arrays
-        return await run_request(pipeline, self._request(pipeline, box, timeout, priority))
-
-    async def submit(self, inputs: Any, *, priority: int = 0) -> Ticket:
-        """Queue a run and return, once `inputs` have been copied, a ticket to await the outputs with.
-
-        From then on the arrays are the caller's again, and writing into them changes nothing. If it raises or is
-        cancelled they are the caller's too, and nothing runs. Waits for a place, by `priority` as `infer` does, instead
-        of being refused: for producers that want to be slowed down to the device's pace. Raises what `infer` raises,
-        except `Overloaded` and `DeadlineExceeded`.
-        """
-        pipeline = self._usable()
-        box = [inputs]
-        del inputs
-        request = self._request(pipeline, box, patient=True, priority=priority)
-        hand_over(pipeline, request)
-        try:
-            await request.taken.wait()
-        except BaseException:
-            pipeline.abandon(request)
-            await until_taken(request)
-            raise
-        if isinstance(request.error, SessionClosed):
-            raise request.error
-        return Ticket(pipeline, request)
-
-    def map(self, items: Iterable[Any] | AsyncIterable[Any], *, priority: int = 0) -> AsyncIterator[Outputs]:
-        """Run the model on every item and yield the outputs in the items' order.
-
-        Takes a plain or an asynchronous iterable of what `infer` takes. Bounded: it reads ahead only as far as keeps
-        the device busy, and waits for a slow consumer. The first failing item raises at its place in the order;
-        leaving the loop gives up what has not run yet. `priority` is that of `submit`.
-        """
-        submit = partial(self.submit, priority=priority_of(priority))
-        return map_ordered(submit, items, ahead=self._depth * self._instances + 2)
-
-    def request(self) -> PinnedRequest:
-        """Pinned memory to write the inputs into yourself, so that nothing is copied on the host.
-
-        Used as ``async with session.request() as request``: fill ``request.inputs["name"][:]``, then
-        ``await request.run()``. There are ``depth * instances`` pinned buffers (at least 2). When all are lent, or
-        arrays over them are kept alive, the request gets ordinary memory instead, of which up to ``max_waiting_bytes``
-        are lent, and only past that does it wait for its turn: who idles in a request holds up nobody.
-        """
-        return PinnedRequest(self._usable())
-
-    def infer_sync(self, inputs: Any, *, timeout: float | None = None, priority: int = 0) -> Outputs:
-        """`infer` for scripts, notebooks and plain threads: blocks the calling thread.
-
-        Raises `BlockingCallInLoop` on the thread of a running event loop, which it would block.
-        """
-        _refuse_in_loop("infer_sync", "infer")
-        pipeline = self._usable()
-        box = [inputs]
-        del inputs
-        return run_request_blocking(pipeline, self._request(pipeline, box, timeout, priority))
 
     # -- what it is -------------------------------------------------------------------------------------------------
 
@@ -265,6 +180,8 @@ class Session(Uncopyable):
             running=queue.running if queue else 0,
             draining=queue.draining if queue else 0,
             leased=pipeline.leases.leased if pipeline else 0,
+            leased_results=pipeline.pinned_spares.lent if pipeline else 0,
+            device_results=pipeline.device_spares.alive if pipeline else 0,
             completed=counters.completed if counters else 0,
             failed=counters.failed if counters else 0,
             cancelled=counters.cancelled if counters else 0,
@@ -311,7 +228,7 @@ class Session(Uncopyable):
 
     def open_sync(self) -> None:
         """`open` for scripts and notebooks: blocks the calling thread."""
-        _refuse_in_loop("open_sync", "open")
+        refuse_in_loop("open_sync", "open")
         try:
             self._begin_open().result()
         finally:
@@ -334,7 +251,7 @@ class Session(Uncopyable):
 
     def close_sync(self, *, drain: bool = True) -> None:
         """`aclose` for scripts and notebooks: blocks the calling thread."""
-        _refuse_in_loop("close_sync", "aclose")
+        refuse_in_loop("close_sync", "aclose")
         closed = self._begin_close(drain=drain)
         while not wait([closed], timeout=self._patience(drain)).done:
             if self._gives_up(drain):
@@ -449,7 +366,8 @@ class Session(Uncopyable):
             started.result()
             core.recovery.check()
             make = partial(Pipeline, core, max_waiting=self._max_waiting, max_waiting_bytes=self._max_waiting_bytes)
-            build = core.control(_build, make, model, self._options, self._instances, self._depth, self._stall_timeout)
+            terms = (self._options, self._instances, self._depth, self._stall_timeout, self._device_results)
+            build = core.control(_build, make, model, *terms)
             del model
             pipeline = build.result()
             try:
@@ -476,7 +394,7 @@ class Session(Uncopyable):
             assert pipeline is not None
             self._stop(core, pipeline, drain=drain)
             leave = partial(process.leave, core)
-            all_back = partial(pipeline.leases.when_all_back, partial(in_background, "aioascend-close", leave))
+            all_back = partial(pipeline.when_all_back, partial(in_background, "aioascend-close", leave))
             if core.call(all_back).result():
                 leave()
         finally:
@@ -528,6 +446,10 @@ class Session(Uncopyable):
         """Whether this process was forked from the one that opened the session, or was opening it."""
         return self._opened is not None and self._forks != process.forks()
 
+    @property
+    def _ahead(self) -> int:
+        return self._depth * self._instances + 2
+
     def _check_fork(self) -> None:
         if self._opened is not None:
             process.check_forks(self._forks, f"{self._name} on {self.device}")
@@ -544,24 +466,6 @@ class Session(Uncopyable):
             )
         return SessionClosed(f"{self!r}: make a new one")
 
-    def _request(
-        self,
-        pipeline: Pipeline,
-        inputs: list[Any],
-        timeout: float | None = None,
-        priority: int = 0,
-        patient: bool = False,
-    ) -> Request:
-        """A checked request for what is in the list `inputs`, which it takes out: no frame of ours keeps it."""
-        limit = None if timeout is None else limit_of(timeout)
-        urgency = priority_of(priority)
-        try:
-            arrays = check_inputs(inputs.pop(), pipeline.signature.inputs, pipeline.input_index)
-        except InvalidInput as error:
-            error.__context__ = None
-            raise error.with_traceback(None) from None
-        return Request(arrays, patient, urgency, limit)
-
 
 def _build(
     make: Callable[[Recipe], Pipeline],
@@ -570,14 +474,7 @@ def _build(
     instances: int,
     depth: int,
     stall_timeout: float | None,
+    device_results: int,
 ) -> Pipeline:
     """Load the model and make the session's pipeline; control thread."""
-    return make(Recipe(open_source(model), options, instances, depth, stall_timeout))
-
-
-def _refuse_in_loop(called: str, instead: str) -> None:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return
-    raise BlockingCallInLoop(f"{called} would block the running event loop: use `await session.{instead}(...)`")
+    return make(Recipe(open_source(model), options, instances, depth, stall_timeout, device_results))

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator
-from typing import Any
+from typing import Any, Generic, TypeVar, cast
 
+from .errors import InvalidInput
 from .model import Outputs
 from .runtime.pipeline import Pipeline
 from .runtime.request import Request
+from .runtime.tensors import DeviceOutputs
 from .runtime.uncopyable import Uncopyable
 
 __all__ = ["Ticket"]
 
 
-class Ticket(Uncopyable):
-    """Await it for the outputs, from any loop and as often as you like.
+T = TypeVar("T", Outputs, DeviceOutputs)
+
+
+class Ticket(Generic[T], Uncopyable):
+    """Await it for the outputs, from any loop and as often as you like; it keeps them alive.
 
     Cancelling such an await leaves the run alone; `cancel` gives it up.
     """
@@ -26,14 +31,25 @@ class Ticket(Uncopyable):
         self._pipeline = pipeline
         self._request = request
 
-    def __await__(self) -> Generator[Any, None, Outputs]:
+    def __await__(self) -> Generator[Any, None, T]:
         yield from self._request.done.wait().__await__()
         return self._outcome()
 
-    def _outcome(self) -> Outputs:
+    @property
+    def tensors(self) -> DeviceOutputs:
+        """The outputs of a ``submit(..., outputs="device")``, which may be given to a session before the run is over.
+
+        Raises `InvalidInput` where the outputs do not stay on the device.
+        """
+        ties = self._request.ties
+        if ties is None or ties.stayed is None:
+            raise InvalidInput('the outputs of this run leave the device: tensors are of submit(..., outputs="device")')
+        return ties.stayed
+
+    def _outcome(self) -> T:
         if self._request.abandoned and self._request.outputs is None and self._request.error is None:
             raise asyncio.CancelledError("the ticket was cancelled")
-        return self._request.result()
+        return cast(T, self._request.result())
 
     def done(self) -> bool:
         """Whether the outcome is there, so that awaiting it would not wait."""

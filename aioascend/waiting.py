@@ -11,6 +11,7 @@ from .model import Outputs
 from .runtime.pipeline import Pipeline
 from .runtime.ports import current_port
 from .runtime.request import Request, too_late
+from .runtime.tensors import DeviceOutputs
 
 __all__ = [
     "hand_over",
@@ -22,7 +23,7 @@ __all__ = [
 ]
 
 
-async def run_request(pipeline: Pipeline, request: Request) -> Outputs:
+async def run_request(pipeline: Pipeline, request: Request) -> Outputs | DeviceOutputs:
     """Submit a request and wait for its outcome; raises `DeadlineExceeded` when its time is up."""
     done, deadline = request.done, request.deadline
     waited = False
@@ -53,7 +54,7 @@ async def run_request(pipeline: Pipeline, request: Request) -> Outputs:
     return _outcome(request)
 
 
-def run_request_blocking(pipeline: Pipeline, request: Request) -> Outputs:
+def run_request_blocking(pipeline: Pipeline, request: Request) -> Outputs | DeviceOutputs:
     """`run_request` for a plain thread."""
     try:
         submit(pipeline, request)
@@ -89,7 +90,7 @@ def submit(pipeline: Pipeline, request: Request) -> None:
     pipeline.submit(request)
 
 
-def _outcome(request: Request) -> Outputs:
+def _outcome(request: Request) -> Outputs | DeviceOutputs:
     if request.abandoned and request.error is None:
         raise too_late(request.timeout)
     return request.result()

@@ -415,6 +415,16 @@ class Driver(ModelCalls):
         if ret:
             raise self.error(ret, "acl.rt.memcpy_async", " (device to host)")
 
+    def read_memory(self, dst: int, src: int, count: int) -> None:
+        """Copy device memory to any host memory, now; blocks, and nothing queued may be writing to it."""
+        acl, c = self.acl, self.c
+        if c.aclrtMemcpy is None:
+            ret = acl.rt.memcpy(dst, count, src, count, self._to_host)
+        else:
+            ret = c.aclrtMemcpy(dst, count, src, count, self._to_host)
+        if ret:
+            raise self.error(ret, "acl.rt.memcpy", " (device to host)")
+
     # -- callbacks --------------------------------------------------------------------------------------------------
 
     def subscribe_report(self, thread: int, stream: int) -> None:

@@ -202,6 +202,13 @@ class ModelCalls(CheckedCalls):
             raise self.error(codes.BAD_ALLOC, "acl.create_data_buffer")
         return int(buffer)
 
+    def update_data_buffer(self, buffer: int, pointer: int, nbytes: int) -> None:
+        """Point a data buffer at other device memory; no run that uses it may be queued."""
+        acl = self.acl
+        ret = acl.update_data_buffer(buffer, pointer, nbytes)
+        if ret:
+            raise self.error(ret, "acl.update_data_buffer")
+
     def destroy_data_buffer(self, buffer: int) -> None:
         """Destroy a data buffer; the memory stays."""
         acl = self.acl

@@ -1,9 +1,9 @@
 """Models: where they come from, loading and unloading, their signature, checking inputs, results."""
 
-from .inputs import check_inputs
+from .inputs import Resident, check_inputs
 from .loaded import LoadedModel, ShapeOptions, load_models
 from .om import ModelFile, inspect
-from .outputs import Outputs
+from .outputs import NamedOutputs, Outputs
 from .signature import Signature, TensorSpec
 from .source import ModelSource, open_source
 
@@ -11,7 +11,9 @@ __all__ = [
     "LoadedModel",
     "ModelFile",
     "ModelSource",
+    "NamedOutputs",
     "Outputs",
+    "Resident",
     "ShapeOptions",
     "Signature",
     "TensorSpec",

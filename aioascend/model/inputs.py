@@ -7,25 +7,43 @@ for a 0-d input, which has no dtype of its own and takes the input's.
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from ..errors import InvalidInput
+from .outputs import NamedOutputs
 from .signature import TensorSpec
 
-__all__ = ["check_inputs"]
+__all__ = ["Resident", "check_inputs"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-def check_inputs(given: Any, specs: tuple[TensorSpec, ...], index: dict[str, int]) -> list[Array]:
-    """The arrays of `given` in the model's order.
+class Resident(ABC):
+    """What lies on a device and may be given in the place of an array of its dtype and shape."""
 
-    `given` is one array (for a model of one input), a list or tuple of arrays in the model's order, or a mapping of
-    names to arrays. Arrays of any layout are taken as they are and are not copied. Raises `InvalidInput`, which names
-    the input, what was wanted and what was given.
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def dtype(self) -> np.dtype[Any]:
+        """The numpy dtype of its elements."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Its shape."""
+
+
+def check_inputs(given: Any, specs: tuple[TensorSpec, ...], index: dict[str, int]) -> list[Array | Resident]:
+    """The arrays of `given` in the model's order, and what stands for them on a device.
+
+    `given` is one array (for a model of one input), a list, a tuple or the outputs of another model in the model's
+    order, or a mapping of names to arrays. Arrays of any layout are taken as they are and are not copied. Raises
+    `InvalidInput`, which names the input, what was wanted and what was given.
     """
     if type(given) is np.ndarray:  # the usual case first: nothing to convert, and no subclass to look into
         if len(specs) == 1 and given.dtype == specs[0].dtype and given.shape == specs[0].shape:
@@ -35,7 +53,7 @@ def check_inputs(given: Any, specs: tuple[TensorSpec, ...], index: dict[str, int
         values = [given]
     elif isinstance(given, Mapping):
         values = _by_name(given, specs, index)
-    elif isinstance(given, (list, tuple)):
+    elif isinstance(given, (list, tuple, NamedOutputs)):
         values = list(given)
     else:
         values = [given]
@@ -61,8 +79,8 @@ def _by_name(given: Mapping[Any, Any], specs: tuple[TensorSpec, ...], index: dic
     return [slots[position] for position in range(len(specs))]
 
 
-def _check(value: Any, spec: TensorSpec) -> Array:
-    array = value if isinstance(value, np.ndarray) else _as_array(value, spec)
+def _check(value: Any, spec: TensorSpec) -> Array | Resident:
+    array = value if isinstance(value, (np.ndarray, Resident)) else _as_array(value, spec)
     if array.dtype != spec.dtype or array.shape != spec.shape:
         raise InvalidInput(_mismatch(array, spec))
     if isinstance(array, _masked()):
@@ -101,9 +119,11 @@ def _wanted(spec: TensorSpec) -> str:
     return f"{spec.dtype} of shape {spec.shape}"
 
 
-def _mismatch(array: Array, spec: TensorSpec) -> str:
+def _mismatch(array: Array | Resident, spec: TensorSpec) -> str:
     dtype = array.dtype if array.dtype.isnative else f"{array.dtype.name} in foreign byte order ({array.dtype.str})"
     text = f"input {spec.name!r}: wanted {_wanted(spec)}, given {dtype} of shape {array.shape}"
+    if isinstance(array, Resident):
+        return text
     if array.dtype != spec.dtype and array.shape == spec.shape and array.dtype.kind in "biufc":
         return f"{text}; convert it with .astype(numpy.{spec.dtype.name}) if no information is lost"
     if array.dtype == spec.dtype and array.size and array.size * spec.dtype.itemsize == spec.nbytes:

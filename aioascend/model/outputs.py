@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 
 from .signature import TensorSpec
 
-__all__ = ["Outputs"]
+__all__ = ["NamedOutputs", "Outputs"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
+T = TypeVar("T")
 
 
-class Outputs(Sequence[Array]):
-    """The output arrays of one inference: a sequence in the model's order that also takes names.
+class NamedOutputs(Sequence[T]):
+    """A sequence in the order of a model's outputs that also takes their names."""
 
-    The arrays belong to the caller: they never change and nothing else writes into them. `outputs["logits"]` finds an
-    output by its name; `dict(outputs.items())` gives all of them.
-    """
-
-    __slots__ = ("_arrays", "_index", "_specs", "_synthetic")
+    __slots__ = ("_index", "_items", "_specs", "_synthetic")
 
     def __init__(
-        self, arrays: Sequence[Array], specs: tuple[TensorSpec, ...], index: dict[str, int], synthetic: bool = False
+        self, items: Sequence[T], specs: tuple[TensorSpec, ...], index: dict[str, int], synthetic: bool = False
     ) -> None:
-        self._arrays = tuple(arrays)
+        self._items = tuple(items)
         self._specs = specs
         self._index = index
         self._synthetic = synthetic
@@ -37,34 +34,61 @@ class Outputs(Sequence[Array]):
         return self._synthetic
 
     @overload
-    def __getitem__(self, key: int | str) -> Array: ...
+    def __getitem__(self, key: int | str) -> T: ...
     @overload
-    def __getitem__(self, key: slice) -> Sequence[Array]: ...
-    def __getitem__(self, key: int | str | slice) -> Array | Sequence[Array]:
+    def __getitem__(self, key: slice) -> Sequence[T]: ...
+    def __getitem__(self, key: int | str | slice) -> T | Sequence[T]:
         if isinstance(key, str):
             try:
-                return self._arrays[self._index[key]]
+                return self._items[self._index[key]]
             except KeyError:
                 raise KeyError(f"no output is named {key!r}; there are {', '.join(self.keys())}") from None
         try:
-            return self._arrays[key]
+            return self._items[key]
         except IndexError:
             raise IndexError(f"no output {key}; there are {len(self)}: {', '.join(self.keys())}") from None
 
     def __len__(self) -> int:
-        return len(self._arrays)
+        return len(self._items)
 
-    def __iter__(self) -> Iterator[Array]:
-        return iter(self._arrays)
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._items)
 
     def keys(self) -> tuple[str, ...]:
         """The names of the outputs, in the model's order."""
         return tuple(spec.name for spec in self._specs)
 
-    def items(self) -> Iterator[tuple[str, Array]]:
-        """Pairs of name and array, in the model's order."""
-        return zip(self.keys(), self._arrays, strict=True)
+    def items(self) -> Iterator[tuple[str, T]]:
+        """Pairs of name and output, in the model's order."""
+        return zip(self.keys(), self._items, strict=True)
 
     def __repr__(self) -> str:
         made_up = " (synthetic: a dry run computes nothing)" if self._synthetic else ""
-        return f"<Outputs {', '.join(map(str, self._specs))}{made_up}>"
+        return f"<{type(self).__name__} {', '.join(map(str, self._specs))}{made_up}>"
+
+
+class Outputs(NamedOutputs[Array]):
+    """The output arrays of one inference: a sequence in the model's order that also takes names.
+
+    The arrays belong to the caller: they never change and nothing else writes into them. `outputs["logits"]` finds an
+    output by its name; `dict(outputs.items())` gives all of them.
+    """
+
+    __slots__ = ("_leased",)
+
+    def __init__(
+        self,
+        items: Sequence[Array],
+        specs: tuple[TensorSpec, ...],
+        index: dict[str, int],
+        synthetic: bool = False,
+        *,
+        leased: bool = False,
+    ) -> None:
+        super().__init__(items, specs, index, synthetic)
+        self._leased = leased
+
+    @property
+    def leased(self) -> bool:
+        """Whether the arrays lie over pinned memory, which serves again when the last array over it is gone."""
+        return self._leased

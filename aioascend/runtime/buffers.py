@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..memory.blocks import ArrayInterface, PinnedBlock, array_at
 from ..memory.layout import Layout
 from ..model import TensorSpec
+
+if TYPE_CHECKING:
+    from .supplies import Supplies
 
 __all__ = ["InputBuffer", "OutputBuffer"]
 
@@ -25,6 +28,19 @@ def _views(block: PinnedBlock, layout: Layout, specs: tuple[TensorSpec, ...]) ->
     """One array for every tensor in a block."""
     return [
         array_at(block.address, offset, spec.dtype, spec.shape, spec.nbytes)
+        for offset, spec in zip(layout.offsets, specs, strict=True)
+    ]
+
+
+def _lend(
+    block: PinnedBlock, layout: Layout, specs: tuple[TensorSpec, ...], when_dropped: Callable[[], None]
+) -> list[Array]:
+    block.host_access(write=True)  # from now on, and nobody tells when
+    owner = ArrayInterface(block.address, block.nbytes)
+    raw: Array = np.asarray(owner)
+    weakref.finalize(owner, when_dropped).atexit = False
+    return [
+        raw[offset : offset + spec.nbytes].view(spec.dtype).reshape(spec.shape)
         for offset, spec in zip(layout.offsets, specs, strict=True)
     ]
 
@@ -42,19 +58,28 @@ class InputBuffer:
 
     def lend(self, when_dropped: Callable[[], None]) -> list[Array]:
         """Fresh arrays over the block; `when_dropped` is called once when the last of them is gone, on any thread."""
-        self.block.host_access(write=True)  # from now on, and nobody tells when
-        owner = ArrayInterface(self.block.address, self.block.nbytes)
-        raw: Array = np.asarray(owner)
-        weakref.finalize(owner, when_dropped).atexit = False
-        return [
-            raw[offset : offset + spec.nbytes].view(spec.dtype).reshape(spec.shape)
-            for offset, spec in zip(self._layout.offsets, self._specs, strict=True)
-        ]
+        return _lend(self.block, self._layout, self._specs, when_dropped)
 
 
 class OutputBuffer:
     """One pinned block for all outputs of a request."""
 
-    def __init__(self, block: PinnedBlock, layout: Layout, specs: tuple[TensorSpec, ...]) -> None:
+    def __init__(
+        self, block: PinnedBlock, layout: Layout, specs: tuple[TensorSpec, ...], supplies: Supplies | None = None
+    ) -> None:
         self.block = block
         self.views = _views(self.block, layout, specs)
+        self._layout = layout
+        self._specs = specs
+        self._supplies = supplies  # of the equipment that it is part of, if it is
+
+    def lend(self, when_dropped: Callable[[], None]) -> list[Array]:
+        """Fresh arrays over the block, as `InputBuffer.lend` gives."""
+        return _lend(self.block, self._layout, self._specs, when_dropped)
+
+    def make_way(self, fresh: OutputBuffer) -> None:
+        """It leaves with a result, and `fresh` takes its place in the equipment; device thread."""
+        supplies, self._supplies = self._supplies, None
+        assert supplies is not None
+        supplies.exchange(self.block, fresh.block)
+        fresh._supplies = supplies

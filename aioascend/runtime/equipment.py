@@ -29,6 +29,7 @@ class Recipe:
     instances: int
     depth: int
     stall_timeout: float | None = None  # seconds
+    device_results: int = 64  # results on the device that may be alive or promised
 
     @property
     def staging(self) -> int:
@@ -46,6 +47,13 @@ class Recipe:
     def outlets(self) -> int:
         """Pinned output buffers a lane: one more than can run, as results are copied out while a full set runs."""
         return self.depth + 1
+
+    @property
+    def kept_outlets(self) -> int:
+        """Pinned output buffers that callers may hold with results: two for every place, as one is looked at while the
+        next arrives.
+        """
+        return 2 * self.instances * self.depth
 
 
 @dataclass

@@ -20,6 +20,7 @@ from ..memory.layout import Layout, plan
 from ..model import LoadedModel
 from ..scheduling.health import Severity
 from ..scheduling.watchdog import Sight
+from .binding import Binding
 from .buffers import OutputBuffer
 from .core import DeviceCore
 from .draining import drain
@@ -29,6 +30,7 @@ from .timing import PlaceEvents
 
 if TYPE_CHECKING:
     from .equipment import Recipe
+    from .results import DeviceResult
     from .supplies import Supplies
 
 __all__ = ["Extra", "Lane", "Place"]
@@ -51,15 +53,45 @@ class Place:
         self.queued = False  # whether its run has been queued
         self.timing: PlaceEvents | None = None  # while a recording is on
         self.generation = 0
+        self._supplies = supplies
         self.inputs = supplies.device(inputs.nbytes, stack)
         self.outputs = supplies.device(outputs.nbytes, stack)
-        self.input_dataset = _dataset(core, self.inputs, inputs, stack)
-        self.output_dataset = _dataset(core, self.outputs, outputs, stack)
+        self.input_dataset, input_buffers = _dataset(core, self.inputs, inputs, stack)
+        self.output_dataset, output_buffers = _dataset(core, self.outputs, outputs, stack)
+        self.binding = Binding(driver, self.inputs.address, inputs, input_buffers, outputs, output_buffers)
         # Destroyed through the attribute, not the handle: where events serve once, every launch replaces them.
         self.copied_in = driver.create_event()
         stack.callback(lambda: quietly(driver.destroy_event, self.copied_in))
         self.computed = driver.create_event()
         stack.callback(lambda: quietly(driver.destroy_event, self.computed))
+
+    @property
+    def _kept(self) -> DeviceResult | None:
+        ties = None if self.request is None else self.request.ties
+        return None if ties is None else ties.kept
+
+    def may_write(self, then: Callable[[], None]) -> bool:
+        """Whether no run of others reads its outputs; else `then` follows when that is so."""
+        if self._kept is None or not self._kept.active:
+            return True
+        self._kept.follow(then)
+        return False
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether its run may be made again at once: not when runs of others that read its outputs may be queued."""
+        return self._kept is None or not self._kept.readers
+
+    def forget_run(self) -> None:
+        """The run is going to be made again, or to fail: nobody may build on it from now on."""
+        if self._kept is not None:
+            self._kept.run_lost()
+
+    def part_with_outputs(self, fresh: DeviceBlock) -> None:
+        """The outputs go with a result; the next run writes into `fresh`."""
+        self._supplies.exchange(self.outputs, fresh)
+        self.outputs = fresh
+        self.binding.foreign = True
 
 
 @dataclass(frozen=True)
@@ -82,7 +114,8 @@ class Lane:
         self._core = core
         self._driver = driver
         self._model_id = model.model_id
-        self._input_nbytes = plan(signature.input_nbytes).nbytes
+        self._inputs = plan(signature.input_nbytes)
+        self._input_nbytes = self._inputs.nbytes
         self._output_nbytes = plan(signature.output_nbytes).nbytes
         self._free: list[Place] = []
         self._running: deque[Place] = deque()  # in the order of launch, which is the order of every stream
@@ -104,7 +137,7 @@ class Lane:
         self.settle: Callable[[], None] = lambda: None  # set by the pipeline: what follows a burst of completions
         inputs, outputs = plan(signature.input_nbytes), plan(signature.output_nbytes)
         self.outlets = [
-            OutputBuffer(supplies.pinned(outputs.nbytes, stack), outputs, signature.outputs)
+            OutputBuffer(supplies.pinned(outputs.nbytes, stack), outputs, signature.outputs, supplies)
             for _ in range(recipe.outlets)
         ]
         self._streams: list[int] = []
@@ -123,7 +156,8 @@ class Lane:
         """Make one more place and outlet; control thread."""
         core, signature = self._core, self._signature
         inputs, outputs = plan(signature.input_nbytes), plan(signature.output_nbytes)
-        outlet = OutputBuffer(self._supplies.pinned(outputs.nbytes, stack), outputs, signature.outputs)
+        supplies = self._supplies
+        outlet = OutputBuffer(supplies.pinned(outputs.nbytes, stack), outputs, signature.outputs, supplies)
         return Extra(Place(core, inputs, outputs, stack, self._supplies), outlet)
 
     def add(self, extra: Extra) -> None:
@@ -168,25 +202,45 @@ class Lane:
         self._running.append(place)
         self._watch()
         driver = self._driver
-        buffer = request.buffer
-        assert buffer is not None
         timing = place.timing
         try:
             if not driver.has_ex_events:
                 self._renew_events(place)
-            h2d, nbytes, target, source = self._h2d, self._input_nbytes, place.inputs.address, buffer.block.address
-            if timing is None:
-                driver.queue_in(target, source, nbytes, h2d, place.copied_in, self._compute)
+            if timing is None and request.ties is None and not place.binding.foreign:
+                buffer = request.buffer
+                assert buffer is not None
+                target, source, compute = place.inputs.address, buffer.block.address, self._compute
+                driver.queue_in(target, source, self._input_nbytes, self._h2d, place.copied_in, compute)
             else:
-                timing.launched(request.marks)
-                timing.record(0, h2d)
-                driver.memcpy_to_device(target, nbytes, source, nbytes, h2d)
-                timing.record(1, h2d)
-                driver.record_event(place.copied_in, h2d)
-                driver.stream_wait_event(self._compute, place.copied_in)
+                self._bring_in(place, request, timing)
             self._queue_run(place)
         except Exception as error:
             self._not_launched(place, driver.as_error(error, "a launch"))
+
+    def _bring_in(self, place: Place, request: Request, timing: PlaceEvents | None) -> None:
+        """Queue the copies of what is not on the device yet, and have the compute stream wait for them."""
+        driver, h2d, ties = self._driver, self._h2d, request.ties
+        if timing is not None:
+            timing.launched(request.marks)
+            timing.record(0, h2d)
+        if ties is not None or place.binding.foreign:
+            place.binding.bind(place.outputs.address, {} if ties is None else ties.residents)
+        buffer = request.buffer
+        if buffer is None:
+            request.taken.set(self._core.touch)  # who submitted it has waited for this place
+        elif ties is None or not ties.residents:
+            driver.memcpy_to_device(
+                place.inputs.address, self._input_nbytes, buffer.block.address, self._input_nbytes, h2d
+            )
+        else:
+            for index, (offset, size) in enumerate(zip(self._inputs.offsets, self._inputs.sizes, strict=True)):
+                if index not in ties.residents:
+                    target, source = place.inputs.address + offset, buffer.block.address + offset
+                    driver.memcpy_to_device(target, size, source, size, h2d)
+        if timing is not None:
+            timing.record(1, h2d)
+        driver.record_event(place.copied_in, h2d)
+        driver.stream_wait_event(self._compute, place.copied_in)
 
     def _not_launched(self, place: Place, error: AclError) -> None:
         if severity(error):
@@ -198,27 +252,46 @@ class Lane:
     def _queue_run(self, place: Place) -> None:
         """Queue the run of a place whose inputs are, or will be, on the device, and the way out of its outputs."""
         driver, compute, d2h = self._driver, self._compute, self._d2h
-        outlet = place.outlet
+        outlet, request = place.outlet, place.request
         assert outlet is not None
-        timing = place.timing
+        assert request is not None
+        timing, ties = place.timing, request.ties
+        if ties is not None:
+            ties.run_queued()
+            for source in ties.sources:
+                if source.event:  # else the host has seen the end of that run
+                    driver.stream_wait_event(compute, source.event)
         if timing is not None:
             timing.record(2, compute)
         driver.execute_async(self._model_id, place.input_dataset, place.output_dataset, compute)
         place.queued = True
-        nbytes, target, source = self._output_nbytes, outlet.block.address, place.outputs.address
-        if timing is None:
-            driver.queue_out(compute, place.computed, target, source, nbytes, d2h)
+        if timing is None and ties is None:
+            target, origin = outlet.block.address, place.outputs.address
+            driver.queue_out(compute, place.computed, target, origin, self._output_nbytes, d2h)
         else:
-            timing.record(3, compute)
-            driver.record_event(place.computed, compute)
-            driver.stream_wait_event(d2h, place.computed)
-            timing.record(4, d2h)
-            driver.memcpy_to_host(target, nbytes, source, nbytes, d2h)
-            timing.record(5, d2h)
+            self._bring_out(place, outlet, timing, None if ties is None else ties.kept)
         group = self._unarmed
         group.append((place, place.generation))
         if len(group) >= self._most_unarmed:
             self.arm()
+
+    def _bring_out(
+        self, place: Place, outlet: OutputBuffer, timing: PlaceEvents | None, kept: DeviceResult | None
+    ) -> None:
+        """Queue the copy of what is not to stay on the device, behind the run."""
+        driver, d2h, nbytes = self._driver, self._d2h, self._output_nbytes
+        if timing is not None:
+            timing.record(3, self._compute)
+        driver.record_event(place.computed, self._compute)
+        driver.stream_wait_event(d2h, place.computed)
+        if timing is not None:
+            timing.record(4, d2h)
+        if kept is None:
+            driver.memcpy_to_host(outlet.block.address, nbytes, place.outputs.address, nbytes, d2h)
+        else:
+            kept.run_queued(place.outputs, place.computed)
+        if timing is not None:
+            timing.record(5, d2h)
 
     def arm(self) -> None:
         """Have the runs that were queued since the last time told when the latest of them is over.
@@ -339,7 +412,7 @@ class Lane:
         from the inputs that its place still holds on the device, so that each request gets its own outcome. Any other
         failure is given to every request that it may belong to.
         """
-        if self._draining or not self._done:
+        if self._draining or not (self._done or self._suspects):
             return []
         if not self._dead:
             self._ask_streams()
@@ -352,10 +425,13 @@ class Lane:
         for place in done:
             if place.suspect and place.error is None and place.request is not None and not place.request.abandoned:
                 self._suspects.append(place)
+                if place.request.ties is not None:
+                    place.request.ties.run_over()
             else:
                 known.append(place)
         if self._suspects and not self._running:
-            self._repeat(self._suspects.popleft())
+            if self._suspects[0].may_write(self.settle):
+                self._repeat(self._suspects.popleft())
         elif not self._running:
             self._repeating = False
         return known
@@ -397,6 +473,7 @@ class Lane:
         for place in blamed:
             if repeatable:
                 place.suspect = self._repeating = True
+                place.forget_run()
             else:
                 place.error = _shared(error, len(blamed))
 
@@ -423,6 +500,8 @@ class Lane:
     def hang(self) -> None:
         """The streams are going to be aborted: nothing that they tell counts any more."""
         self._hung = True
+        for place in self._running:
+            place.forget_run()
         self._core.disarm_stream(self._d2h)
 
     def abort_streams(self) -> bool:
@@ -446,6 +525,8 @@ class Lane:
             assert place.request is not None
             if place is running[0]:
                 place.error = place.error or error
+            if place.error is None and not place.repeatable:
+                place.error = _shared(error, 1)
             if place.error is not None or place.request.abandoned:
                 self._done.append(place)
             else:
@@ -507,12 +588,14 @@ def _shared(error: AclError, requests: int) -> AclError:
     return type(error)(error.code, error.name, error.meaning, error.call, error.device, detail)
 
 
-def _dataset(core: DeviceCore, block: DeviceBlock, layout: Layout, stack: ExitStack) -> int:
+def _dataset(core: DeviceCore, block: DeviceBlock, layout: Layout, stack: ExitStack) -> tuple[int, list[int]]:
     driver, quietly = core.driver, core.quietly
     dataset = driver.create_dataset()
     stack.callback(quietly, driver.destroy_dataset, dataset)
+    buffers = []
     for offset, size in zip(layout.offsets, layout.sizes, strict=True):
         buffer = driver.create_data_buffer(block.address + offset, size)
         stack.callback(quietly, driver.destroy_data_buffer, buffer)
         driver.add_dataset_buffer(dataset, buffer)
-    return dataset
+        buffers.append(buffer)
+    return dataset, buffers

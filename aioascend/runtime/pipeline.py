@@ -30,23 +30,22 @@ from ..telemetry.marks import Marks, now
 from .buffers import OutputBuffer
 from .core import DeviceCore
 from .equipment import Recipe
+from .keeper import Keeper
 from .lane import Place
 from .request import Array, Request, too_late
-from .tenant import Tenant
 
 __all__ = ["Pipeline"]
 
 logger = logging.getLogger("aioascend.runtime")
 
 
-class Pipeline(Tenant):
+class Pipeline(Keeper):
     """The way of a session's requests; built and closed on the control thread."""
 
     def __init__(self, core: DeviceCore, recipe: Recipe, *, max_waiting: int, max_waiting_bytes: int) -> None:
         super().__init__(core, recipe, max_waiting=max_waiting, max_waiting_bytes=max_waiting_bytes)
         signature = self.signature
         self.input_index = signature.input_index()
-        self._output_index = signature.output_index()
         self._announces = core.driver.announces
         self._closing: str | None = None
         self._on_idle: Callable[[], None] | None = None
@@ -88,8 +87,8 @@ class Pipeline(Tenant):
     # -- the queue --------------------------------------------------------------------------------------------------
 
     def _offer(self, request: Request) -> None:
-        odd = request.lease is not None or request.abandoned or self._closing is not None or self._refused is not None
-        if odd and not self._may_enter(request):
+        odd = request.lease is not None or request.abandoned or request.ties is not None
+        if (odd or self._closing is not None or self._refused is not None) and not self._may_enter(request):
             return
         try:
             self.admission.offer(
@@ -105,7 +104,7 @@ class Pipeline(Tenant):
         """Whether a request may join the queue; one that may not has its outcome."""
         if request.lease is not None:
             request.lease.unfinished.add(request)
-        if self._closing is not None:
+        if self._closing is not None and request not in self._parked:
             self._fail(request, SessionClosed(self._closing))
             return False
         if self._refused is not None:
@@ -120,7 +119,7 @@ class Pipeline(Tenant):
         if request.abandoned:
             self._give_up(request)
             return False
-        return True
+        return request.ties is None or self._tied(request, request.ties)
 
     def _overloaded(self, full: QueueFull) -> Overloaded:
         admission = self.admission
@@ -176,13 +175,15 @@ class Pipeline(Tenant):
             self._core.recovery.proceed()
         if self._closing is not None and not self._ended and self._nobody_waits():
             self.end_runs()
-        if self._on_idle is not None and self.admission.idle and not self._handed_over:
+        if self._on_idle is not None and self.admission.idle and not (self._handed_over or self._parked):
             on_idle, self._on_idle = self._on_idle, None
             on_idle()
 
     def _nobody_waits(self) -> bool:
         """Whether all that is left are runs on the device that their callers have given up."""
         if self.admission.waiting or self.admission.staging or not self.admission.running:
+            return False
+        if self._parked or self._unsure:
             return False
         requests = [place.request for lane in self._lanes for place in lane.running_places()]
         return all(request is None or request.abandoned for request in requests)
@@ -233,7 +234,8 @@ class Pipeline(Tenant):
         if self._announces:
             request.buffer.block.host_access(write=True)
         try:
-            for view, array in zip(request.buffer.views, arrays, strict=True):
+            views = request.buffer.views if request.ties is None else request.ties.not_resident(request.buffer.views)
+            for view, array in zip(views, arrays, strict=True):
                 if not copy_array(view, array, stop):
                     return
         except (
@@ -270,6 +272,9 @@ class Pipeline(Tenant):
     # -- out of memory -----------------------------------------------------------------------------------------------
 
     def _may_run_again(self, request: Request) -> bool:
+        ties = request.ties
+        if ties is not None and (request.error is not None or (ties.kept is not None and ties.kept.readers)):
+            return False  # it is not its own error, or others may be reading what it was to write
         return not (request.retried or request.abandoned or self._ended) and self._closing is None
 
     def _run_again(self, request: Request, index: int) -> None:
@@ -295,9 +300,13 @@ class Pipeline(Tenant):
     # -- coming out -------------------------------------------------------------------------------------------------
 
     def _conclude(self, index: int, place: Place, now: float) -> None:
-        request, outlet, error = place.request, place.outlet, place.error
+        request, outlet = place.request, place.outlet
         assert request is not None
         assert outlet is not None
+        ties = request.ties
+        if ties is not None and not self._concluded(index, place, request, ties):
+            return
+        error: Exception | None = place.error or request.error
         if place.timing is not None:
             place.timing.told(request.marks, index)
         lane = self._lanes[index]
@@ -307,7 +316,9 @@ class Pipeline(Tenant):
             self._run_again(request, index)
             return
         self._free_input(request)
-        elsewhere = not self._output_inline and error is None and not request.abandoned
+        good = error is None and not request.abandoned
+        kept = None if ties is None or not good else self._keep(request, ties, outlet)
+        elsewhere = not self._output_inline and good and kept is None
         self.admission.finished(request, now, drained=not elsewhere)
         if self._alone is not None and self._alone[0] is request:
             self._end_alone(request)
@@ -317,6 +328,8 @@ class Pipeline(Tenant):
             self._fail_on_device(request, failure)
         elif request.abandoned:
             self._give_up(request)
+        elif kept is not None:
+            outlet = self._succeed_with(request, kept)
         elif elsewhere:
             self._copy_out_elsewhere(request, outlet, index)
             return
@@ -365,7 +378,7 @@ class Pipeline(Tenant):
 
     def _succeed(self, request: Request, arrays: list[Array]) -> None:
         self.counters.completed += 1
-        request.outputs = Outputs(arrays, self.signature.outputs, self._output_index, self.signature.synthetic)
+        request.outputs = Outputs(arrays, self.signature.outputs, self.output_index, self.signature.synthetic)
         self._end(request)
 
     def _give_up(self, request: Request) -> None:
@@ -390,6 +403,8 @@ class Pipeline(Tenant):
         if not request.done.is_set:
             if request.marks is not None:
                 self._note_end(request, request.marks)
+            if request.ties is not None:
+                self._untie(request, request.ties)
             if not request.taken.is_set:
                 request.taken.set(self._core.touch)
             request.done.set(self._core.touch)
@@ -410,6 +425,7 @@ class Pipeline(Tenant):
     def close(self) -> None:
         """Tear everything down; control thread, when `when_idle` has reported."""
         self._core.memory.remove(self.leases.give_back_idle)
+        self._core.memory.remove(self.pinned_spares.give_back_idle)
         self._core.recovery.leave(self)
         self._core.quietly(self.timing.end)
         self.dismantle()
@@ -430,6 +446,11 @@ class Pipeline(Tenant):
         self._on_idle = when_idle
         self.leases.stop(reason)
         if not drain:
+            for request in list(self._parked):
+                del self._parked[request]
+                request.error = SessionClosed(reason)
+                request.abandoned = True
+                self._give_up(request)
             for request in self.admission.pending():
                 request.error = SessionClosed(reason)
                 request.abandoned = True

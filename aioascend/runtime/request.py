@@ -18,6 +18,8 @@ from .signal import Signal
 if TYPE_CHECKING:
     from .buffers import InputBuffer
     from .leases import Lease
+    from .tensors import DeviceOutputs
+    from .ties import Ties
 
 __all__ = ["Request", "too_late"]
 
@@ -43,7 +45,8 @@ class Request:
     # Where its inputs lie until the device has read them; at first only where that is pinned memory.
     buffer: InputBuffer | None = None
     in_place = False  # nothing is copied on the host
-    outputs: Outputs | None = None
+    ties: Ties | None = None  # what it has on the device beside that
+    outputs: Outputs | DeviceOutputs | None = None
     error: Exception | None = None
     marks: Marks | None = None  # while a recording is on
 
@@ -54,6 +57,7 @@ class Request:
         priority: int = 0,
         timeout: float | None = None,
         lease: Lease | None = None,
+        ties: Ties | None = None,
     ) -> None:
         self._claim = [arrays]
         self.nbytes = arrays[0].nbytes if len(arrays) == 1 else sum(array.nbytes for array in arrays)
@@ -67,6 +71,10 @@ class Request:
             self.lease = lease
             self.buffer = lease.buffer
             self.in_place = lease.buffer is not None
+        if ties is not None:
+            self.ties = ties
+            if ties.residents and not arrays:
+                self.in_place = True
         self.taken = Signal()  # the caller's arrays are not read any more
         self.done = Signal()
 
@@ -95,7 +103,7 @@ class Request:
             if self.lease is not None and self.lease.pool is not None:
                 self.lease.pool.ended(self)
 
-    def result(self) -> Outputs:
+    def result(self) -> Outputs | DeviceOutputs:
         """The outcome, once `done`; raises what the request failed with."""
         if self.marks is not None:
             self.marks.woken = now()

@@ -23,7 +23,7 @@ class Supplies:
     def __init__(self, core: DeviceCore, place: str) -> None:
         self._core = core
         self._place = place
-        self._blocks: list[DeviceBlock] = []
+        self._cells: dict[DeviceBlock, list[DeviceBlock]] = {}  # of each block that is here, a list of it alone
 
     def device(self, nbytes: int, stack: ExitStack) -> DeviceBlock:
         """Device memory; raises `OutOfMemory`."""
@@ -34,11 +34,17 @@ class Supplies:
         return self._keep(self._core.pools.pinned.take(nbytes, self._place), stack)
 
     def _keep(self, block: B, stack: ExitStack) -> B:
-        self._blocks.append(block)
-        stack.callback(block.release)
+        cell: list[DeviceBlock] = [block]
+        self._cells[block] = cell
+        stack.callback(lambda: cell[0].release())
         return block
+
+    def exchange(self, block: DeviceBlock, fresh: DeviceBlock) -> None:
+        """`block` leaves with a result, and `fresh` takes its place; device thread, while the equipment is in use."""
+        cell = self._cells[fresh] = self._cells.pop(block)
+        cell[0] = fresh
 
     def abandon(self) -> None:
         """Leave everything behind: a stream that hangs may touch it for ever."""
-        for block in self._blocks:
+        for block in self._cells:
             block.abandon()

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 
-from ..errors import AclError, AioascendError, again
+from ..errors import AclError, AioascendError, StaleLease, again
 from ..memory.layout import plan
 from ..scheduling.admission import Admission, Where
 from ..scheduling.watchdog import Sight
@@ -22,6 +22,7 @@ from .lane import Lane
 from .leases import LeasePool
 from .request import Array, Request
 from .residents import Casualty
+from .spares import DeviceSpares, PinnedSpares
 from .timing import Timing
 
 __all__ = ["Tenant"]
@@ -62,6 +63,9 @@ class Tenant(ABC):
             limit=recipe.leases,
             ordinary_bytes=max_waiting_bytes,
         )
+        outputs = plan(self.signature.output_nbytes)
+        self.device_spares = DeviceSpares(core, outputs, recipe.device_results)
+        self.pinned_spares = PinnedSpares(core, outputs, self.signature.outputs, lambda: self._recipe.kept_outlets)
         self.timing = Timing(core, self)
         self._held = False  # nothing new reaches the device: its context is being rebuilt, or somebody runs alone
         self._refused: AioascendError | None = None  # what everybody is refused with while the device is lost
@@ -72,6 +76,16 @@ class Tenant(ABC):
         self._uncounted = 0  # requests that have worked and are in no counter
         self._equip(equipment)
 
+    def when_all_back(self, function: Callable[[], object]) -> bool:
+        """True when no pinned memory of the closed session is in callers' hands; else call `function` when none is."""
+
+        def look() -> None:
+            if not (self.leases.leased or self.pinned_spares.lent):
+                function()
+
+        leases, outlets = self.leases.when_all_back(look), self.pinned_spares.when_all_back(look)
+        return leases and outlets
+
     def move_in(self) -> None:
         """From now on rebuilds of the context are this one's concern; control thread."""
         try:
@@ -80,6 +94,7 @@ class Tenant(ABC):
             self.dismantle()
             raise
         self._core.memory.add(self.leases.give_back_idle)
+        self._core.memory.add(self.pinned_spares.give_back_idle)
 
     def _equip(self, equipment: Equipment) -> None:
         self._equipment: Equipment | None = equipment
@@ -240,14 +255,28 @@ class Tenant(ABC):
             self._handed_over.pop(request, None)
         again_in_line = []
         for request in innocent:
-            if request.error is None:
-                again_in_line.append(request)
-            else:  # a copy of its inputs
+            if request.error is not None:  # a copy of its inputs
                 self._fail(request, request.error)
+            elif self._has_lost_inputs(request):
+                self._fail_on_device(request, self._lost_inputs())
+            else:
+                again_in_line.append(request)
         self._repeated += len(again_in_line)
         self.admission.recall(again_in_line, lambda request: (request.priority, request.deadline))
+        for request in filter(self._has_lost_inputs, self.admission.pending()):
+            self.admission.withdraw(request)
+            self._fail_on_device(request, self._lost_inputs())
         self._staging = []
         self._to_save = [*self._handed_over, *self.admission.pending()]
+
+    def _has_lost_inputs(self, request: Request) -> bool:
+        return request.ties is not None and bool(request.ties.residents)
+
+    def _lost_inputs(self) -> StaleLease:
+        return StaleLease(
+            f"inputs of this request were on {self._core.name}, whose context was rebuilt before the run was over, and "
+            "went with it: run again what they came from"
+        )
 
     def save(self) -> None:
         """Copy the inputs that lie in pinned memory out of it; control thread."""
@@ -261,11 +290,18 @@ class Tenant(ABC):
         if equipment is not None:
             equipment.close()
         self.leases.close()
+        self.device_spares.close()
+        self.pinned_spares.close()
 
     def restore(self) -> None:
         """Load the model again and make every buffer anew; control thread."""
         core = self._core
         self._equipment = core.memory.retrying(Equipment, core, self._recipe, self.signature)
+        try:
+            self.device_spares.restock()
+        except BaseException:
+            self.dismantle()
+            raise
 
     def resume(self) -> None:
         """Go on, with new equipment if there is any."""
@@ -279,6 +315,8 @@ class Tenant(ABC):
             self._leave_lease(request)
         self._to_save = []
         self._refused = None
+        self.device_spares.renew()
+        self.pinned_spares.renew()
         equipment = self._equipment
         if equipment is not None and equipment is not self._fitted:
             self._equip(equipment)
@@ -306,9 +344,12 @@ class Tenant(ABC):
     def run_alone(self, request: Request, then: Callable[[], None]) -> None:
         """Run a request that was handed over, with nothing else on the device."""
         self._renew()
-        if request.abandoned:
+        if request.abandoned or self._has_lost_inputs(request):
             self._handed_over.pop(request)
-            self._give_up(request)
+            if request.abandoned:
+                self._give_up(request)
+            else:
+                self._fail_on_device(request, self._lost_inputs())
             self._core.settle(then)
             return
         arrays = request.claim()

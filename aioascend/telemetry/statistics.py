@@ -78,8 +78,9 @@ class SessionStatistics:
     opened: each is in one of them, once its memory is free again. What was no request to begin with (`InvalidInput`,
     `StaleLease`, `SessionClosed` at the door) is in none. `repeated` counts the runs that were made again
     because a failure could not be told from a neighbour's, or had killed the context under them. `leased` pinned inputs
-    are in callers' hands. `devices` tells how the session's devices are, once it was opened, `depth_reason` why the
-    depth is what it is, and `memory` what is allocated on the device by all who use it in this process.
+    are in callers' hands, and `leased_results` pinned results; `device_results` are alive on the device. `devices`
+    tells how the session's devices are, once it was opened, `depth_reason` why the depth is what it is, and `memory`
+    what is allocated on the device by all who use it in this process.
     """
 
     state: str
@@ -92,6 +93,8 @@ class SessionStatistics:
     running: int
     draining: int
     leased: int
+    leased_results: int
+    device_results: int
     completed: int
     failed: int
     cancelled: int
