@@ -57,7 +57,7 @@ def main() -> int:
             be_strict()
         print(json.dumps(_measure(options.names[0], settings, options.cpus)))
         return 0
-    stored = json.loads(Path(options.stored).read_text()) if options.stored else {"machine": _machine(), "results": {}}
+    stored = options.stored or {"machine": _machine(), "results": {}}
     results: dict[str, dict[str, Any]] = stored["results"]
     names = options.names or ([] if options.stored else [*ROWS, *TABLES])
     for name in names:
@@ -65,6 +65,8 @@ def main() -> int:
         print(f"{name} ...", end="", file=sys.stderr, flush=True)
         results[name] = _in_child(name, options)
         print(f" {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+        if options.json:  # after each of them: who stops here has the ones before
+            Path(options.json).write_text(json.dumps(stored, indent=2) + "\n")
     failed = [name for name in names if results[name].get("error")]
     if options.strict:
         for name in names:
@@ -77,9 +79,9 @@ def main() -> int:
     for _, result in tables:
         print(table_as_text(result))
     if options.json:
-        Path(options.json).write_text(json.dumps({"machine": stored["machine"], "results": results}, indent=2) + "\n")
+        Path(options.json).write_text(json.dumps(stored, indent=2) + "\n")
     if options.readme:
-        rewrite(ROOT / "README.md", "benchmarks", rows_as_markdown(rows))
+        rewrite(ROOT / "README.md", "benchmarks", rows_as_markdown(rows, stored["machine"]))
         rewrite(ROOT / "docs" / "benchmarks.md", "published figures", tables_as_markdown(tables))
         rewrite(ROOT / "docs" / "benchmarks.md", "below the aim", notes_as_markdown(rows))
     missed = [name for name in names if results[name].get("verdict") == "missed"]
@@ -97,7 +99,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--strict", action="store_true", help="one short round in strict emulators that find races")
     parser.add_argument("--json", metavar="FILE", help="write the results there as well")
     parser.add_argument(
-        "--from", dest="stored", metavar="FILE", help="begin with the results in this JSON; measure what is named anew"
+        "--from",
+        dest="stored",
+        type=_stored,
+        metavar="FILE",
+        help="begin with the results in this JSON; measure what is named anew",
     )
     parser.add_argument("--readme", action="store_true", help="write the figures into README.md and docs/benchmarks.md")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
@@ -114,6 +120,14 @@ def _options() -> argparse.Namespace:
 
 def _cpus(text: str) -> list[int]:
     return [int(part) for part in text.split(",")]
+
+
+def _stored(path: str) -> dict[str, Any]:
+    try:
+        stored: dict[str, Any] = json.loads(Path(path).read_text())
+        return {"machine": stored["machine"], "results": stored["results"]}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise argparse.ArgumentTypeError(f"{path} is not what --json writes: {error}") from None
 
 
 def _in_child(name: str, options: argparse.Namespace) -> dict[str, Any]:

@@ -46,8 +46,8 @@ def table_as_text(result: Result) -> str:
     return f"\n{result['title']} (profile: {result['profile']}; {result['command']})\n{_columns(rows)}"
 
 
-def rows_as_markdown(results: Mapping[str, Result]) -> str:
-    """The rows as a table: measure, must, aim, value and command."""
+def rows_as_markdown(results: Mapping[str, Result], machine: Mapping[str, Any]) -> str:
+    """The rows as a table (measure, must, aim, value and command), and what they were measured on and how often."""
     heading = ["measure", "profile", "depth", "must", "aim", "value", "", "`python -m tests.benchmarks` ..."]
     rows = []
     for name, result in results.items():
@@ -66,7 +66,11 @@ def rows_as_markdown(results: Mapping[str, Result]) -> str:
                 f"`{name}`",
             ]
         )
-    return _markdown(heading, rows)
+    counts = {len(result["values"]) for result in results.values() if "values" in result}
+    rounds = " or ".join(map(str, sorted(counts)))
+    versions = ", ".join(f"{name} {version}" for name, version in machine.items() if name not in ("cpus", "python"))
+    about = f"Medians of {rounds} rounds; {machine['cpus']} CPUs, CPython {machine['python']}, {versions}."
+    return f"{_markdown(heading, rows)}\n\n{about}"
 
 
 def tables_as_markdown(results: Iterable[tuple[str, Result]]) -> str:

@@ -227,9 +227,12 @@ def test_a_row_is_told_with_its_limits_depth_profile_and_command() -> None:
 
 
 def test_tables_for_readers_are_markdown() -> None:
-    assert rows_as_markdown({"pipeline": RESULT, "other": FAILED}).splitlines()[2:] == [
+    machine = {"python": "3.10.1", "cpus": 2, "numpy": "2.0"}
+    assert rows_as_markdown({"pipeline": RESULT, "other": FAILED}, machine).splitlines()[2:] == [
         "| a pipeline | 2/8/1 ms | 3 | >= 1 | >= 2 | 1.500 x | below the aim | `pipeline` |",
         "| other |  |  |  |  | failed | no \\| memory | `other` |",
+        "",
+        "Medians of 3 rounds; 2 CPUs, CPython 3.10.1, numpy 2.0.",
     ]
     assert tables_as_markdown([("copies", TABLE), ("other", FAILED)]).splitlines() == [
         "Copies (`copies`; profile: 1 MB):",
@@ -281,6 +284,14 @@ def test_stored_results_are_shown_again_without_measuring(tmp_path: Path) -> Non
     assert done.stderr == ""
     assert "1.500 x" in done.stdout
     assert json.loads((tmp_path / "again.json").read_text())["results"] == {"pipeline_2_8_1": RESULT}
+
+
+def test_stored_results_that_are_none_are_one_line(tmp_path: Path) -> None:
+    (tmp_path / "other.json").write_text("[]")
+    for name in ("missing.json", "other.json"):
+        done = benchmarks("--from", tmp_path / name)
+        assert done.returncode == 2
+        assert f"{name} is not what --json writes" in done.stderr
 
 
 def test_what_is_only_tried_does_not_become_a_figure() -> None:
