@@ -385,31 +385,31 @@ class Driver(ModelCalls):
 
     def queue_in(self, dst: int, src: int, count: int, stream: int, copied: int, user: int) -> None:
         """Copy `count` bytes to the device on `stream`; `user` is a stream that waits for it, by the event `copied`."""
-        rt, c = self.acl.rt, self.c
+        acl, c = self.acl, self.c
         if c.aclrtMemcpyAsync is None:
-            ret = rt.memcpy_async(dst, count, src, count, self._to_device, stream)
+            ret = acl.rt.memcpy_async(dst, count, src, count, self._to_device, stream)
         else:
             ret = c.aclrtMemcpyAsync(dst, count, src, count, self._to_device, stream)
         if ret:
             raise self.error(ret, "acl.rt.memcpy_async", " (host to device)")
-        ret = rt.record_event(copied, stream)
+        ret = acl.rt.record_event(copied, stream)
         if ret:
             raise self.error(ret, "acl.rt.record_event")
-        ret = rt.stream_wait_event(user, copied)
+        ret = acl.rt.stream_wait_event(user, copied)
         if ret:
             raise self.error(ret, "acl.rt.stream_wait_event")
 
     def queue_out(self, maker: int, made: int, dst: int, src: int, count: int, stream: int) -> None:
         """Copy `count` bytes to the host on `stream` after what the stream `maker` has to do, by the event `made`."""
-        rt, c = self.acl.rt, self.c
-        ret = rt.record_event(made, maker)
+        acl, c = self.acl, self.c
+        ret = acl.rt.record_event(made, maker)
         if ret:
             raise self.error(ret, "acl.rt.record_event")
-        ret = rt.stream_wait_event(stream, made)
+        ret = acl.rt.stream_wait_event(stream, made)
         if ret:
             raise self.error(ret, "acl.rt.stream_wait_event")
         if c.aclrtMemcpyAsync is None:
-            ret = rt.memcpy_async(dst, count, src, count, self._to_host, stream)
+            ret = acl.rt.memcpy_async(dst, count, src, count, self._to_host, stream)
         else:
             ret = c.aclrtMemcpyAsync(dst, count, src, count, self._to_host, stream)
         if ret:
