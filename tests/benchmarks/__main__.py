@@ -42,7 +42,16 @@ ROWS = (
     "memory_growth",
     "waiting_callers",
 )
-TABLES = ("serial_or_pipelined", "allocation", "pinned_copies", "all_three", "preparation", "shared_model")
+TABLES = (
+    "serial_or_pipelined",
+    "allocation",
+    "pinned_copies",
+    "all_three",
+    "preparation",
+    "shared_model",
+    "device_input",
+    "leased_results",
+)
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 900
 
