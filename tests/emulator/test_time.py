@@ -180,6 +180,11 @@ def elapsed(npu: Driver, action: Any) -> float:
     return milliseconds / 1e3
 
 
+def quickest(npu: Driver, action: Any) -> float:
+    """The least of three: what is more than the profile's time is the machine's."""
+    return min(elapsed(npu, action) for _ in range(3))
+
+
 def test_a_run_takes_the_time_of_its_model(npu: Driver) -> None:
     loaded = npu.load(doubler())
     x = np.ones((2, 3), np.float32)
@@ -189,14 +194,14 @@ def test_a_run_takes_the_time_of_its_model(npu: Driver) -> None:
         for _ in range(5):
             npu.ok(npu.mdl.execute_async(loaded, given, taken, stream))
 
-    assert 0.099 < elapsed(npu, runs) < 0.2
+    assert 0.099 < quickest(npu, runs) < 0.2
     assert (npu.download(address, x) == 2).all()
 
 
 def test_a_pinned_copy_takes_latency_and_bandwidth(npu: Driver) -> None:
     source, view = npu.pinned(np.ones(20_000_000, np.uint8))
     target = npu.device(view.nbytes)
-    seconds = elapsed(npu, lambda s: npu.ok(npu.rt.memcpy_async(target, view.nbytes, source, view.nbytes, 1, s)))
+    seconds = quickest(npu, lambda s: npu.ok(npu.rt.memcpy_async(target, view.nbytes, source, view.nbytes, 1, s)))
     assert 0.0209 < seconds < 0.2
 
 

@@ -92,9 +92,9 @@ async def test_a_call_that_ends_in_the_middle_of_a_copy_returns_when_the_copy_ha
         monkeypatch.setattr(pipeline, "copy_array", slow_copy)
         wide = np.ones((LARGE, 2), np.float32)
         if end == "timeout":
-            call = session.infer(wide[:, 0], timeout=0.05)
+            call = session.infer(wide[:, 0], timeout=0.3)
         elif end == "sync timeout":
-            call = asyncio.to_thread(session.infer_sync, wide[:, 0], timeout=0.05)
+            call = asyncio.to_thread(session.infer_sync, wide[:, 0], timeout=0.3)
         else:
             call = getattr(session, "submit" if end == "submit" else "infer")(wide[:, 0])
         task = asyncio.ensure_future(call)
@@ -105,7 +105,7 @@ async def test_a_call_that_ends_in_the_middle_of_a_copy_returns_when_the_copy_ha
         if end == "two cancels":
             await asyncio.sleep(0.01)
             task.cancel()
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.4 if "timeout" in end else 0.1)
         assert not task.done()  # its array is being read
         go_on.set()
         with pytest.raises(aioascend.DeadlineExceeded if "timeout" in end else asyncio.CancelledError):
