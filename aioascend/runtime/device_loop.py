@@ -95,10 +95,20 @@ class DeviceLoop:
         """
         if self._forked is not None:
             raise self._forked()  # before the lock, which another thread of the parent may have held
+        post = (function, argument)
+        self._inbox.append(post)
+        # Looked at after the post is there: the drain that is on its way will find it, or the thread's last look.
+        if not self._armed:
+            self._arm(post)
+
+    def _arm(self, post: tuple[Callable[[Any], None], Any]) -> None:
         with self._lock:
             if self._closed:
+                try:
+                    self._inbox.remove(post)
+                except ValueError:
+                    return  # the thread's last look has found it
                 raise SessionClosed(f"{self._name} is closed")
-            self._inbox.append((function, argument))
             if not self._armed:
                 self._armed = True
                 assert self._loop is not None
@@ -181,6 +191,7 @@ class DeviceLoop:
         finally:
             with self._lock:
                 self._closed = True
+                self._armed = False  # no drain comes any more
                 loop.close()
             with self._turn:  # when the thread has ended nobody else is at it either
                 while self._inbox and not self._abandoned:

@@ -197,10 +197,8 @@ class Lane:
         its place comes back like any other once the streams have passed what was queued.
         """
         place = self._free.pop()
-        place.request, place.outlet, place.error = request, self.outlets.pop(), None
-        place.suspect = place.queued = False
+        place.request, place.outlet = request, self.outlets.pop()
         self._running.append(place)
-        self._watch()
         driver = self._driver
         timing = place.timing
         try:
@@ -243,6 +241,7 @@ class Lane:
         driver.stream_wait_event(self._compute, place.copied_in)
 
     def _not_launched(self, place: Place, error: AclError) -> None:
+        self._watch()
         if severity(error):
             self._die(error, [one for one in (*self._done, *self._running) if one.queued])
         else:
@@ -301,14 +300,22 @@ class Lane:
         group, self._unarmed = self._unarmed, []
         if not group or self._dead or self._hung:  # then what follows has its own account of what runs
             return
+        self._watch()
         armed_at = time.monotonic()
 
         def reached(error: AclError | None) -> None:
             now = time.monotonic()
             self._learn((now - max(armed_at, self._told_at)) / len(group))
             self._told_at = now
+            self._core.settle(self.settle)
+            running, done = self._running, self._done
             for place, generation in group:
-                self.finished(place, generation, error)
+                if error is None and generation == place.generation and running and running[0] is place:
+                    running.popleft()
+                    done.append(place)
+                    self._ended += 1
+                else:
+                    self.finished(place, generation, error)
 
         try:
             self._core.arm(self._d2h, reached)

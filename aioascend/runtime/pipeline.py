@@ -46,6 +46,8 @@ class Pipeline(Keeper):
         super().__init__(core, recipe, max_waiting=max_waiting, max_waiting_bytes=max_waiting_bytes)
         signature = self.signature
         self.input_index = signature.input_index()
+        self._output_specs, self._synthetic = signature.outputs, signature.synthetic
+        self._post, self._touch = core.post, core.touch
         self._announces = core.driver.announces
         self._closing: str | None = None
         self._on_idle: Callable[[], None] | None = None
@@ -59,7 +61,7 @@ class Pipeline(Keeper):
         recorder = self.recorder
         if recorder is not None:
             request.marks = recorder.begin(request.number, request.patient)
-        self._core.post(self._offer, request)
+        self._post(self._offer, request)
 
     def turn_away(self) -> None:
         """Count a request whose time was up when it came; from any thread."""
@@ -206,7 +208,7 @@ class Pipeline(Keeper):
             return
         self._copy_in(request, arrays)
         if request.error is None and not request.abandoned:
-            request.taken.set(self._core.touch)
+            request.taken.set(self._touch)
             return
         self.admission.copy_failed(request)
         self._free_input(request)
@@ -315,7 +317,8 @@ class Pipeline(Keeper):
             lane.outlets.append(outlet)
             self._run_again(request, index)
             return
-        self._free_input(request)
+        if request.buffer is not None:
+            self._free_input(request)
         good = error is None and not request.abandoned
         kept = None if ties is None or not good else self._keep(request, ties, outlet)
         elsewhere = not self._output_inline and good and kept is None
@@ -341,7 +344,7 @@ class Pipeline(Keeper):
             except Exception as failure:
                 self._fail_on_device(request, _not_copied("outputs", failure))
             else:
-                self._succeed(request, arrays)
+                self._succeed(request, tuple(arrays))
         lane.outlets.append(outlet)
 
     def _copy_out_elsewhere(self, request: Request, outlet: OutputBuffer, index: int) -> None:
@@ -367,7 +370,7 @@ class Pipeline(Keeper):
         elif request.abandoned:
             self._give_up(request)
         else:
-            self._succeed(request, copied.result())
+            self._succeed(request, tuple(copied.result()))
         self._outlet_freed(index, outlet, request)
         self._core.settle(self._settle)
 
@@ -376,10 +379,13 @@ class Pipeline(Keeper):
             self._lanes[index].outlets.append(outlet)
         self.admission.drained(request)
 
-    def _succeed(self, request: Request, arrays: list[Array]) -> None:
+    def _succeed(self, request: Request, arrays: tuple[Array, ...]) -> None:
         self.counters.completed += 1
-        request.outputs = Outputs(arrays, self.signature.outputs, self.output_index, self.signature.synthetic)
-        self._end(request)
+        request.outputs = Outputs(arrays, self._output_specs, self.output_index, self._synthetic)
+        if request.marks is None and request.lease is None and request.ties is None:
+            request.done.set(self._touch)  # all that is left to do: its inputs were taken
+        else:
+            self._end(request)
 
     def _give_up(self, request: Request) -> None:
         """The end of a request that nobody waits for, or that was too late."""
@@ -406,8 +412,8 @@ class Pipeline(Keeper):
             if request.ties is not None:
                 self._untie(request, request.ties)
             if not request.taken.is_set:
-                request.taken.set(self._core.touch)
-            request.done.set(self._core.touch)
+                request.taken.set(self._touch)
+            request.done.set(self._touch)
             if request.lease is not None:
                 self.leases.ended(request)
 

@@ -50,9 +50,9 @@ class Signal:
         self._waiters = {waiter: port}
 
     def leave(self, waiter: Any) -> None:
-        """Undo `register`, unless it was set meanwhile."""
-        if self._waiters is not None:
-            self._waiters.pop(waiter, None)
+        """Undo `register` or `expect`, unless it was set meanwhile."""
+        assert self._waiters is not None
+        self._waiters.pop(waiter, None)
 
     async def wait(self, deadline: float | None = None) -> None:
         """Wait until it is set, or until `deadline` (`time.monotonic`); may be cancelled at any time.

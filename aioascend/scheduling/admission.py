@@ -58,7 +58,7 @@ class Where(enum.Enum):
     ELSEWHERE = "elsewhere"  # running, or gone
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Decision(Generic[T]):
     """What the owner must now do, in this order.
 
@@ -112,6 +112,7 @@ class Admission(Generic[T]):
         self._free_pinned = staging  # how many with pinned memory of their own may leave the queue
         self._entries: dict[T, _Entry] = {}  # of the waiting ones
         self._line: Line[T] = Line(share)
+        self._waiting_pinned = 0  # waiting ones with pinned memory of their own
         self._impatient = 0  # waiting ones that are not patient, and their bytes
         self._waiting_bytes = 0
         self._staging: OrderedDict[T, bool] = OrderedDict()  # as they left the queue; True: may be launched
@@ -153,6 +154,7 @@ class Admission(Generic[T]):
             self._impatient += 1
             self._waiting_bytes += nbytes
         self._entries[item] = (nbytes, patient, pinned)
+        self._waiting_pinned += pinned
         self._line.add(item, priority)
         if deadline is not None:
             self._deadlines.add(item, deadline)
@@ -205,7 +207,7 @@ class Admission(Generic[T]):
         """A staging buffer is free again."""
         self._free_staging += 1
 
-    def finished(self, item: T, now: float, drained: bool = False) -> None:
+    def finished(self, item: T, now: float, *, drained: bool = False) -> None:
         """The device is done with the item; its pinned outputs are still in use unless `drained`."""
         lane = self._lane.get(item)
         launched_at = None if lane is None else self._running[lane].pop(item, None)
@@ -259,6 +261,7 @@ class Admission(Generic[T]):
         self._held.clear()
         for item, (nbytes, patient, _) in self._entries.items():
             self._entries[item] = (nbytes, patient, False)
+        self._waiting_pinned = 0
         for item in reversed(back):
             self._entries[item] = (0, True, False)
             priority, deadline = terms(item)
@@ -292,6 +295,8 @@ class Admission(Generic[T]):
                 decision.expired.append((item, self.withdraw(item)))
         if self._at_once:
             self._take_straight(decision, now)
+            if not (self._line or self._staging):
+                return decision
         self._take_in(decision)
         while self._launch(decision, now):
             self._take_in(decision)  # a launch may have made room
@@ -299,13 +304,29 @@ class Admission(Generic[T]):
 
     def _take_straight(self, decision: Decision[T], now: float) -> None:
         """While nobody stands between the queue and a place: what `_take_in` and `_launch` would do, in one step."""
-        line, staging = self._line, self._staging
-        while line and self._free_staging and not staging:
-            item = line.head()
-            lane = None if self._entries[item][2] else self._best_lane()
+        if self._staging or self._waiting_pinned:
+            return
+        line = self._line
+        count = min(len(line), self._free_staging)
+        if count == len(line) and len(self._running) == 1 and not self._deadlines:
+            running = self._running[0]
+            if count <= min(self.depth, self.outlets - len(self._draining[0])) - len(running) and not self._held:
+                # Nobody has to wait, as ever but in overload.
+                if not running:
+                    self._pace.resumed(now)
+                decision.stage = items = line.take_all()
+                decision.launch = [(item, 0) for item in items]
+                self._entries.clear()
+                self._impatient = self._waiting_bytes = 0
+                self._free_staging -= count
+                self._lane.update(decision.launch)
+                running.update(dict.fromkeys(items, now))
+                return
+        for _ in range(count):
+            lane = self._best_lane()
             if lane is None:
                 return
-            line.take(item)
+            item = line.take_head()
             self._uncount(item)
             self._free_staging -= 1
             decision.stage.append(item)
@@ -344,7 +365,8 @@ class Admission(Generic[T]):
     def _run(self, decision: Decision[T], item: T, lane: int, now: float) -> None:
         if self._deadlines:
             self._deadlines.settle(item)
-        self._pace.launched(now, idle=not any(self._running))
+        if not any(self._running):
+            self._pace.resumed(now)
         self._running[lane][item] = now
         self._lane[item] = lane
         decision.launch.append((item, lane))
@@ -368,7 +390,8 @@ class Admission(Generic[T]):
         return any(not running and lane not in self._held for lane, running in enumerate(self._running))
 
     def _uncount(self, item: T) -> None:
-        nbytes, patient, _ = self._entries.pop(item)
+        nbytes, patient, pinned = self._entries.pop(item)
+        self._waiting_pinned -= pinned
         if not patient:
             self._impatient -= 1
             self._waiting_bytes -= nbytes

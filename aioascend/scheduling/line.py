@@ -90,6 +90,24 @@ class Line(Generic[T]):
             self._passed_over += 1
         self.remove(item)
 
+    def take_head(self) -> T:
+        """Take the head out; the line must not be empty."""
+        if self._classes:
+            item = self.head()
+            self.take(item)
+            return item
+        self._passed_over = 0
+        return self._arrived.popitem(last=False)[0]
+
+    def take_all(self) -> list[T]:
+        """Take everything out, in the order in which `take_head` would."""
+        if self._classes:
+            return [self.take_head() for _ in range(len(self._arrived))]
+        self._passed_over = 0
+        items = list(self._arrived)
+        self._arrived.clear()
+        return items
+
     def ahead(self, priority: int) -> int:
         """How many items stand before a newcomer of `priority`."""
         if not self._classes:

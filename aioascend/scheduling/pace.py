@@ -18,10 +18,9 @@ class Pace:
         self._shortest: float | None = 0.0
         self._since = 0.0  # when the device turned to the item that will be the next to finish
 
-    def launched(self, now: float, *, idle: bool) -> None:
-        """An item was launched; `idle` says that nothing ran before: the pause until now is no one's service time."""
-        if idle:
-            self._since = now
+    def resumed(self, now: float) -> None:
+        """An item is launched and nothing ran before: the pause until now is no one's service time."""
+        self._since = now
 
     def finished(self, now: float, launched_at: float) -> None:
         """An item that was launched at `launched_at` is done."""

@@ -133,6 +133,117 @@ def test_what_is_posted_to_an_abandoned_thread_does_not_run(loop: DeviceLoop) ->
     assert ran in ([], [1])  # with what the loop had begun, or not
 
 
+def test_news_are_worked_off_where_they_come_in_with_everything_that_was_posted(loop: DeviceLoop) -> None:
+    threads: list[tuple[str, threading.Thread]] = []
+
+    def note(what: str) -> None:
+        threads.append((what, threading.current_thread()))
+
+    settled = threading.Event()
+    loop.serve([(note, "first"), (note, "second"), (lambda _: loop.settle(settled.set), None)])
+    here = threading.current_thread()
+    assert threads == [("first", here), ("second", here)]
+    assert settled.is_set()
+    assert loop.call(threading.current_thread).result(5) is not here
+
+
+def test_news_that_come_in_the_middle_of_a_burst_are_left_to_who_is_at_it(loop: DeviceLoop) -> None:
+    busy, go, done = threading.Event(), threading.Event(), threading.Event()
+
+    def hold(_: Any) -> None:
+        busy.set()
+        assert go.wait(10)
+
+    loop.post(hold, None)
+    assert busy.wait(5)
+    threads: list[threading.Thread] = []
+    loop.serve([(lambda _: threads.append(threading.current_thread()), None), (lambda _: done.set(), None)])
+    assert threads == []
+    go.set()
+    assert done.wait(5)
+    assert threads == [loop._thread]
+
+
+def test_no_post_is_left_behind_when_many_threads_bring_news_and_post(loop: DeviceLoop) -> None:
+    ran: list[int] = []
+    running = threading.Lock()
+
+    def run(number: int) -> None:
+        assert running.acquire(blocking=False)  # one at a time
+        ran.append(number)
+        running.release()
+
+    def bring(begin: int) -> None:
+        for number in range(begin, begin + 200):
+            if number % 2:
+                loop.post(run, number)
+            else:
+                loop.serve([(run, number)])
+
+    threads = [threading.Thread(target=bring, args=(begin,)) for begin in (0, 1000, 2000)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    loop.call(lambda: None).result(5)
+    assert sorted(ran) == [number for begin in (0, 1000, 2000) for number in range(begin, begin + 200)]
+
+
+def test_a_thread_that_is_interrupted_while_it_works_off_its_news_leaves_the_rest_to_the_devices(
+    loop: DeviceLoop, broken: Broken, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    burst, done = loop._burst, threading.Event()
+
+    def interrupted() -> None:
+        monkeypatch.setattr(loop, "_burst", burst)
+        raise SystemExit("thrown into the thread")
+
+    monkeypatch.setattr(loop, "_burst", interrupted)
+    loop.serve([(lambda _: done.set(), None)])
+    assert done.wait(5)
+    assert [type(error) for error, _ in broken.told] == [SystemExit]
+    assert "aioascend-test was interrupted by SystemExit('thrown into the thread') and goes on" in messages(
+        caplog, logging.ERROR
+    )
+
+
+def test_an_interruption_after_the_threads_end_arms_nothing(loop: DeviceLoop, broken: Broken) -> None:
+    loop.stop()
+    loop._interrupted(SystemExit("late"))
+    assert [type(error) for error, _ in broken.told] == [SystemExit]
+    assert not loop._armed
+
+
+def test_after_the_threads_end_news_are_refused_and_so_is_a_post_unless_it_was_still_found(loop: DeviceLoop) -> None:
+    loop.stop()
+    ran: list[int] = []
+    for refused in (lambda: loop.serve([(ran.append, 1)]), lambda: loop.post(ran.append, 2), lambda: loop.enter()):
+        with pytest.raises(aioascend.SessionClosed, match="aioascend-test is closed"):
+            refused()
+    assert not loop._inbox
+    loop._arm((ran.append, 3))  # which has run, as the thread has found it in its last look
+    assert ran == []
+
+
+def test_the_thread_itself_enters_the_device_again(broken: Broken) -> None:
+    entered: list[threading.Thread] = []
+    failing = False
+
+    def enter() -> None:
+        if failing:
+            raise ZeroDivisionError
+        entered.append(threading.current_thread())
+
+    loop = DeviceLoop("aioascend-test", enter, broken)
+    loop.start()
+    loop.enter().result(5)
+    assert entered == [loop._thread] * 2
+    failing = True
+    with pytest.raises(ZeroDivisionError):
+        loop.enter().result(5)
+    loop.stop()
+
+
 def test_a_loop_that_was_never_started_has_nothing_to_end() -> None:
     loop = DeviceLoop("aioascend-test", lambda: None)
     loop.stop()
@@ -190,6 +301,9 @@ def test_in_a_forked_child_everything_is_refused_before_any_lock_is_taken() -> N
     core = DeviceCore(DeviceName("npu", 0), Backend("npu", StubDriver().acl))
     core.mark_forked(lambda: aioascend.ForkedProcess("this process was forked"))
     with core._device._lock:  # held by another thread of the parent, for ever
-        for refused in (lambda: core.control(print), lambda: core.post(print, None), lambda: core.call(print)):
+        for refused in (
+            lambda: core.control(print), lambda: core.post(print, None), lambda: core.call(print),
+            lambda: core._device.serve([(print, None)]),
+        ):  # fmt: skip
             with pytest.raises(aioascend.ForkedProcess, match="was forked"):
                 refused()

@@ -144,6 +144,19 @@ async def test_a_future_is_waited_for_as_long_as_was_said() -> None:
         await done_within(failed, 1)
 
 
+def test_a_waiter_that_leaves_while_the_signal_is_set_is_told_nothing() -> None:
+    class Leaving(dict[Any, Any]):
+        def popitem(self) -> Any:
+            self.clear()  # by its own thread, in this moment
+            return super().popitem()
+
+    signal, told = Signal(), []
+    signal._waiters = Leaving({"somebody": None})
+    signal.set(told.append)
+    assert signal
+    assert told == []
+
+
 async def test_a_signal_that_is_set_while_its_waiter_registers_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     signal = Signal()
 

@@ -41,7 +41,8 @@ class AdmissionMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.items: list[Item] = []
-        self.launched: list[Item] = []
+        self.launched: list[Item] = []  # since the device lost what was on it
+        self.earlier = 0  # how many were launched before that
         self.held: set[int] = set()
         self.buffers = 0  # staging buffers in use
         self.turns = 0
@@ -99,7 +100,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         decision = self.admission.decide(self.now)
         for item, where in decision.expired:
             assert item.deadline is not None
-            assert item.deadline <= self.now or len(self.launched) >= 32  # before that no guess is made
+            assert item.deadline <= self.now or self.earlier + len(self.launched) >= 32  # before that no guess is made
             assert where is {"waiting": Where.WAITING, "staged": Where.STAGED, "copying": Where.STAGING}[item.where]
             if where is Where.STAGING:
                 item.dropped = True
@@ -166,7 +167,7 @@ class AdmissionMachine(RuleBasedStateMachine):
     def finish(self, data: st.DataObject, drained: bool) -> None:
         item = data.draw(st.sampled_from(self.at("running")))
         self.now += 0.25
-        self.admission.finished(item, self.now, drained)
+        self.admission.finished(item, self.now, drained=drained)
         if not item.pinned:
             self.free_buffer()
         item.where = "done" if drained else "draining"
@@ -207,7 +208,9 @@ class AdmissionMachine(RuleBasedStateMachine):
         for before, item in enumerate(back):
             item.where, item.lane, item.pinned, item.patient = "waiting", -1, False, True
             item.turns, item.before = self.turns, before
-        self.launched = [item for item in self.launched if item not in again]
+        # A new order begins: what failed, or had ended before its turn, is not passed by what is done again.
+        self.earlier += len(self.launched)
+        self.launched = []
         self.held.clear()
         self.buffers = 0
 

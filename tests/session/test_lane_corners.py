@@ -209,3 +209,94 @@ async def test_where_the_events_cannot_be_asked_a_failure_may_be_any_runs(emulat
         emulator.faults.clear()
         assert [result[0][0] for result in await outcomes(tasks)] == [1, 2, 3]  # each was made again, alone
         assert idle(session)
+
+
+# -- one callback for several short runs -------------------------------------------------------------------------------
+
+
+def grouped(session: aioascend.Session) -> None:
+    """Have the lane take its runs for short ones: those that are queued together get one callback."""
+    (lane,) = inside(session).lanes
+    lane._run_s = 0.0
+    lane._learn(1e-5)
+    assert lane._most_unarmed == 50
+
+
+async def test_runs_that_are_queued_together_are_told_together_while_they_are_short(emulator: Emulator) -> None:
+    callbacks = 0
+    launch = emulator.acl.rt.launch_callback
+
+    def counted(*arguments: Any) -> Any:
+        nonlocal callbacks
+        callbacks += 1
+        return launch(*arguments)
+
+    emulator.acl.rt.launch_callback = counted
+    async with aioascend.Session(kit.add(1), depth=8) as session:
+        grouped(session)
+        results = await outcomes([asyncio.ensure_future(session.infer(ones(i))) for i in range(8)])
+        assert [result[0][0] for result in results] == [i + 1 for i in range(8)]
+        together = callbacks
+        (lane,) = inside(session).lanes
+        lane._learn(0.1)  # a slow run: from now on each is told at its end
+        assert lane._most_unarmed == 1
+        await outcomes([asyncio.ensure_future(session.infer(ones(i))) for i in range(8)])
+        assert callbacks - together > together
+        for _ in range(100):
+            lane._learn(1e-6)
+        assert lane._most_unarmed > 1
+        assert idle(session)
+
+
+@pytest.mark.parametrize("way", ["callback", "event"])
+async def test_where_the_end_of_several_runs_cannot_be_told_one_fails_and_the_others_are_waited_for(
+    emulator: Emulator, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIOASCEND_COMPLETION", way)
+    async with aioascend.Session(kit.add(1), depth=4) as session:
+        grouped(session)
+        pipeline = inside(session)
+        arm, failing = pipeline._core.arm, [True]
+
+        def fail_once(*arguments: Any) -> None:
+            if failing:
+                failing.clear()
+                raise pipeline._core.driver.error(500002, "acl.rt.launch_callback")
+            arm(*arguments)
+
+        monkeypatch.setattr(pipeline._core, "arm", fail_once)
+        results = await outcomes([asyncio.ensure_future(session.infer(ones(i))) for i in range(4)])
+        failed = [result for result in results if isinstance(result, BaseException)]
+        assert [type(error) for error in failed] == [aioascend.AclError]
+        assert all(result[0][0] == i + 1 for i, result in enumerate(results) if not isinstance(result, BaseException))
+        assert (await session.infer(ones(1)))[0][0] == 2
+        assert idle(session)
+
+
+@pytest.mark.parametrize("call", ["acl.rt.launch_callback", "acl.mdl.execute_async"])
+async def test_a_context_that_dies_while_several_runs_are_queued_takes_none_of_them_with_it(
+    emulator: Emulator, call: str
+) -> None:
+    async with aioascend.Session(kit.add(1), depth=4) as session:
+        assert (await session.infer(ones(0)))[0][0] == 1
+        grouped(session)
+        emulator.faults.fail(call, 507015, nth=1 if "callback" in call else 3)
+        results = await outcomes([asyncio.ensure_future(session.infer(ones(i))) for i in range(4)])
+        assert [result[0][0] for result in results] == [1, 2, 3, 4]
+        assert session.statistics().devices[0].rebuilds == 1
+        assert idle(session)
+
+
+async def test_what_several_runs_are_told_with_is_told_to_each(
+    emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIOASCEND_COMPLETION", "event")
+    async with aioascend.Session(kit.add(1), depth=3) as session:
+        grouped(session)
+        emulator.faults.fail("acl.rt.synchronize_event_with_timeout", 500002)
+        results = await outcomes([asyncio.ensure_future(session.infer(ones(i))) for i in range(3)])
+        told = [isinstance(result, aioascend.AclError) for result in results]
+        assert True in told
+        assert all(result[0][0] == i + 1 for i, result in enumerate(results) if not told[i])
+        assert (await session.infer(ones(1)))[0][0] == 2
+        assert idle(session)
