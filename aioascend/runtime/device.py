@@ -18,6 +18,7 @@ import numpy as np
 from .. import driver
 from ..errors import AclError, AioascendError, InvalidInput, SessionClosed
 from ..memory.blocks import DeviceBlock, PinnedBlock
+from ..memory.pool import MemoryPool
 from ..memory.tracing import caller, told
 from ..scheduling.watchdog import Sight
 from ..telemetry.statistics import MemoryStatistics
@@ -129,10 +130,12 @@ class Device(Uncopyable):
             raise InvalidInput(f"malloc: wanted a whole number of bytes, given {nbytes!r}") from None
         if size < 1:
             raise InvalidInput(f"malloc: wanted at least 1 byte, given {size}")
-        place = self._place()
-        return self._lend_idle(lambda core: core.pools.device.take_idle(size, place), DeviceBuffer) or await self._make(
-            lambda core: DeviceBuffer(core, core.pools.device.take(size, place))
-        )
+        core = self._open_core()
+        place = caller() if core.pools.tracing else None
+        buffer = self._lend_idle(core, core.pools.device, size, place, DeviceBuffer)
+        if buffer is not None:
+            return buffer
+        return await self._make(lambda core: DeviceBuffer(core, core.pools.device.take(size, place)))
 
     async def malloc_host(self, shape: int | Sequence[int], dtype: Any = np.uint8) -> PinnedBuffer:
         """Page-locked host memory for an array of this shape and dtype; raises `OutOfMemory` and `InvalidInput`.
@@ -147,13 +150,14 @@ class Device(Uncopyable):
         nbytes = math.prod(sizes) * kind.itemsize
         if nbytes < 1 or min(sizes, default=1) < 1 or kind.hasobject:
             raise InvalidInput(f"malloc_host: {kind} of shape {sizes} has no bytes to lock")
-        place = self._place()
+        core = self._open_core()
+        place = caller() if core.pools.tracing else None
 
         def wrap(core: DeviceCore, block: PinnedBlock) -> PinnedBuffer:
             return PinnedBuffer(core, block, kind, sizes)
 
         if nbytes <= _INLINE_BYTES:
-            buffer = self._lend_idle(lambda core: core.pools.pinned.take_idle(nbytes, place), wrap)
+            buffer = self._lend_idle(core, core.pools.pinned, nbytes, place, wrap)
             if buffer is not None:
                 return buffer
         return await self._make(lambda core: wrap(core, core.pools.pinned.take(nbytes, place)))
@@ -198,24 +202,25 @@ class Device(Uncopyable):
         return await wait_for(core.control(make_and_keep))
 
     def _lend_idle(
-        self, take: Callable[[DeviceCore], BlockT | None], wrap: Callable[[DeviceCore, BlockT], BufferT]
+        self,
+        core: DeviceCore,
+        pool: MemoryPool[BlockT],
+        nbytes: int,
+        place: str | None,
+        wrap: Callable[[DeviceCore, BlockT], BufferT],
     ) -> BufferT | None:
         """A buffer of idle memory, made on this thread; None where the control thread has to be asked."""
-        core, handles = self._open_core(), self._handles
+        handles = self._handles
         with handles.lock:
             # A context that goes, or a close, has either not begun to give back what is kept, or is known here.
             if not core.valid or handles.closed:
                 return None
-            block = take(core)
+            block = pool.take_idle(nbytes, place)
             if block is None:
                 return None
             buffer = wrap(core, block)
             handles.add(buffer.holding)
         return buffer
-
-    def _place(self) -> str | None:
-        """The line of the program that asks for memory, if that is traced."""
-        return caller() if self._open_core().pools.tracing else None
 
     def _open_core(self) -> DeviceCore:
         core = self._core
@@ -272,9 +277,13 @@ class _Handles:
             core.control(self._release_latest, core).result()
 
     def _release_latest(self, core: DeviceCore) -> None:
-        # Chosen on the control thread: a rebuild that comes first must find every handle that is not released.
-        if self._handles:
-            core.quietly(next(reversed(self._handles)).release_blocking)
+        # Chosen on the control thread: a rebuild that comes first must find every handle that is not released. In one
+        # step: buffers are released on other threads too.
+        try:
+            latest, _ = self._handles.popitem()
+        except KeyError:
+            return
+        core.quietly(latest.release_blocking)
 
     # What the recovery asks of a resident. Its owner decides what runs on its streams: nothing is waited for or kept.
 

@@ -110,11 +110,21 @@ class PinnedHolding(Holding):
     def go_stale(self) -> None:
         """The memory stays until the release: somebody may be looking at the array, which cannot be taken back."""
 
-    def _give_back(self) -> None:
+    def release_now(self) -> bool:
+        """Give the memory back at once, if every use is over and no array over it is alive: whether it was."""
+        if not self.released and self.at_rest and self._owner() is not None:
+            return False  # the device has to stay open for the arrays, which may mean to wait for a lock
+        return super().release_now()
+
+    def _owner(self) -> ArrayInterface | None:
+        """What arrays over the memory keep alive, once the buffer has let go of its own."""
         buffer = self._buffer()
         if buffer is not None:
             buffer.hide()
-        owner = self._seen()
+        return self._seen()
+
+    def _give_back(self) -> None:
+        owner = self._owner()
         if owner is None:
             self.block.release()
             return
@@ -152,8 +162,11 @@ class Buffer(Uncopyable):
     def check(self) -> None:
         """Raise `StaleLease` unless the buffer may be used."""
         if self.holding.released:
-            raise StaleLease(f"this {self.what} of {self._core.name} was released; make a new one")
+            raise self._was_released()
         self._core.check_generation(self._generation, self.what)
+
+    def _was_released(self) -> StaleLease:
+        return StaleLease(f"this {self.what} of {self._core.name} was released; make a new one")
 
     async def release(self) -> None:
         """Give the memory back for others to use, after the device is done with it; a second call does nothing.
@@ -195,9 +208,10 @@ class PinnedBuffer(Buffer):
     @property
     def array(self) -> Array:
         """The memory as an array of the dtype and shape that were asked for; raises `StaleLease` after the release."""
-        array = self._array
         self.check()
-        assert array is not None
+        array = self._array
+        if array is None:  # on its way
+            raise self._was_released()
         return array
 
     def hide(self) -> None:

@@ -169,8 +169,12 @@ class Stream(Handle):
     def drain_blocking(self) -> bool:
         """Block until the stream is empty, whatever its tasks failed with; control thread. False if it hangs."""
         if not self.released and not self._gone:
+            queued = self.queued
             self._core.teardown.finish_stream(self._stream)
-            return self._stream not in self._core.teardown.stuck
+            if self._stream in self._core.teardown.stuck:
+                return False
+            self._reached(queued)
+            return True
         return not self._stuck
 
     def _release(self) -> None:

@@ -17,6 +17,7 @@ import aioascend
 from aioascend.emulator import Emulator, Profile
 from aioascend.runtime.core import DeviceCore
 from aioascend.runtime.memory import Holding
+from aioascend.testing import emulated
 from tests import kit
 from tests.waiting import eventually
 
@@ -318,3 +319,52 @@ async def test_without_tracing_a_close_says_nothing_of_what_it_releases(
             memory = await device.malloc(64)
     assert [record for record in caplog.records if "not released" in record.getMessage()] == []
     assert memory.holding.released
+
+
+@pytest.mark.logs_errors
+@pytest.mark.parametrize("leased", [False, True])
+async def test_what_a_hung_stream_of_a_session_may_touch_is_not_lent_again(
+    monkeypatch: pytest.MonkeyPatch, leased: bool
+) -> None:
+    monkeypatch.setattr("aioascend.runtime.recovery._TEARDOWN_S", 0.2)
+    with emulated(check=False) as emulator:
+        del emulator.acl.rt.destroy_stream_force
+        async with aioascend.Device("emulator:0") as device, aioascend.Session(kit.add(1), depth=1) as session:
+            before = used(device)
+            x = np.zeros(4, np.float32)
+            emulator.faults.hang("copy")
+            if leased:
+                async with session.request() as request:
+                    request.inputs["x"][:] = 0
+                    running = asyncio.ensure_future(request.run())
+                    await eventually(lambda: session.statistics().running == 1)
+            else:
+                running = asyncio.ensure_future(session.infer(x))
+                await eventually(lambda: session.statistics().running == 1)
+            emulator.faults.fail("acl.rt.process_report", 507899)
+            with anyio.fail_after(20):
+                (outcome,) = await asyncio.gather(running, return_exceptions=True)
+                assert isinstance(outcome, aioascend.DeviceLost)
+                await eventually(lambda: device.generation == 2 and session.ready, seconds=20)
+                assert (await session.infer(x))[0][0] == 1
+            assert used(device) == before
+        assert not emulator.report().violations
+        left = Counter(leak.kind for leak in emulator.report().leaks)
+        assert left["device memory"] == 2
+        assert left["pinned memory"] == 4 + leased
+
+
+async def test_pinned_memory_that_comes_back_after_the_close_of_its_device_is_left_behind(
+    emulator: Emulator, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "aioascend.memory"):
+        async with aioascend.Device("emulator:0") as device:
+            pool = core_of(device).pools.pinned
+            await (await device.malloc_host(64)).release()
+            block = pool.take_idle(64, "somewhere")
+            assert block is not None
+    assert [record.getMessage() for record in caplog.records] == [
+        "emulator:0 is closed with 64 bytes of pinned memory not released, asked for at somewhere"
+    ]
+    block.release()
+    assert pool.statistics().used == 0
