@@ -83,7 +83,7 @@ async def test_a_run_that_takes_longer_times_out_on_time_and_its_neighbours_are_
             np.testing.assert_array_equal(outputs[0], X * value * kit.POS_WEIGHT)
 
 
-@pytest.mark.emulated(profile=Profile(compute={"slow": 0.6}))
+@pytest.mark.emulated(profile=Profile(compute={"slow": 0.4}))
 async def test_what_times_out_in_the_queue_never_reaches_the_device(emulator: Emulator, standing) -> None:
     async with aioascend.Session(kit.named("slow"), depth=1) as session, standing(session, X, X * kit.POS_WEIGHT):
         before = session.statistics()

@@ -117,6 +117,7 @@ async def test_closing_while_a_stream_hangs_takes_seconds(
     assert all(isinstance(result, (aioascend.DeviceLost, aioascend.SessionClosed)) for result in results)
 
 
+@IMPATIENT
 async def test_a_close_that_does_not_drain_waits_seconds_for_a_run_that_nobody_knows_to_hang(
     emulator: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
