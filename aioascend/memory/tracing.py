@@ -27,5 +27,7 @@ def caller() -> str | None:
 
 
 def told(place: str | None) -> str:
-    """How a report names a place."""
-    return f"asked for at {place}" if place else "and AIOASCEND_TRACE_MEMORY=1 would say where they were asked for"
+    """How a report names a place: a line of the program, or what of aioascend's own the memory is for."""
+    if place is None:
+        return "and AIOASCEND_TRACE_MEMORY=1 would say where they were asked for"
+    return f"asked for at {place}" if place.rpartition(":")[2].isdigit() else f"held for {place}"

@@ -80,7 +80,7 @@ class Equipment:
             for model in models:
                 stack.callback(core.quietly, model.unload)
             self.signature = _same(models, expected, recipe.source.name)
-            self._supplies = Supplies(core, f"the open of {recipe.source.name}")
+            self._supplies = Supplies(core, f"the session of {recipe.source.name}")
             self._layout = plan(self.signature.input_nbytes)
             self.staging = self._make_staging(recipe.staging, stack)
             self.lanes = [Lane(core, model, recipe, stack, self._supplies) for model in models]

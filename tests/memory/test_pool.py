@@ -259,7 +259,7 @@ def test_who_has_memory_when_the_device_is_closed_is_told(
     assert world.pools.tracing
     unknown.release()
     here = caller()
-    device, pinned = world.pools.device.take(500), world.pools.pinned.take(600, "somewhere")
+    device, pinned = world.pools.device.take(500), world.pools.pinned.take(600, "somebody")
     assert device.place is not None
     assert here is not None
     assert device.place.rpartition(":")[0] == here.rpartition(":")[0] == __file__
@@ -267,7 +267,7 @@ def test_who_has_memory_when_the_device_is_closed_is_told(
         world.pools.report()
     assert [record.getMessage() for record in caplog.records] == [
         f"npu:0 is closed with 500 bytes of device memory not released, asked for at {device.place}",
-        "npu:0 is closed with 600 bytes of pinned memory not released, asked for at somewhere",
+        "npu:0 is closed with 600 bytes of pinned memory not released, held for somebody",
     ]
     device.release()
     assert device.place is None

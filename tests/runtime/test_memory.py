@@ -361,10 +361,48 @@ async def test_pinned_memory_that_comes_back_after_the_close_of_its_device_is_le
         async with aioascend.Device("emulator:0") as device:
             pool = core_of(device).pools.pinned
             await (await device.malloc_host(64)).release()
-            block = pool.take_idle(64, "somewhere")
+            block = pool.take_idle(64, "somebody")
             assert block is not None
     assert [record.getMessage() for record in caplog.records] == [
-        "emulator:0 is closed with 64 bytes of pinned memory not released, asked for at somewhere"
+        "emulator:0 is closed with 64 bytes of pinned memory not released, held for somebody"
     ]
     block.release()
     assert pool.statistics().used == 0
+
+
+async def test_memory_goes_from_stream_to_stream_without_an_event_where_the_host_has_waited(emulator: Emulator) -> None:
+    async with aioascend.Device("emulator:0") as device:
+        streams = [await device.create_stream() for _ in range(3)]
+        addresses = set()
+        for round in range(9):
+            stream = streams[round % 3]
+            source, memory = await device.malloc_host(64), await device.malloc(64)
+            addresses.add(memory.address)
+            source.array[:] = round
+            await stream.copy(memory, source)
+            if round % 2:
+                await stream.callback()
+            await asyncio.gather(memory.release(), source.release())  # waits where nobody has
+        assert len(addresses) == 1
+        # The strict emulator tells of a use without an order at the end.
+
+
+async def test_an_array_that_is_seen_keeps_its_memory_while_its_buffer_is_released() -> None:
+    async with aioascend.Device("emulator:0") as device:
+        host = await device.malloc_host(8)
+        array, go = host.array, threading.Event()
+        array[:] = 3
+        held = core_of(device).control(go.wait, 10)
+        releasing = asyncio.ensure_future(host.release())
+        await asyncio.sleep(0.005)
+        assert not releasing.done()
+        with pytest.raises(aioascend.StaleLease, match="was released"):
+            _ = host.array
+        go.set()
+        with anyio.fail_after(10):
+            await releasing
+        assert held.result()
+        assert used(device) == (0, 512)
+        assert array.tolist() == [3] * 8
+        del array
+        await eventually(lambda: used(device) == (0, 0))
