@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import weakref
 from functools import partial
-from typing import Any, Protocol
+from types import TracebackType
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from .handles import Kept
 from .uncopyable import Uncopyable
 
 __all__ = ["Buffer", "DeviceBuffer", "PinnedBuffer"]
+
+BufferT = TypeVar("BufferT", bound="Buffer")
 
 
 class User(Protocol):
@@ -143,7 +146,11 @@ def _give_back_late(core: DeviceCore, block: DeviceBlock) -> None:
 
 
 class Buffer(Uncopyable):
-    """Memory that a stream may still be using: its release waits for the streams that were given it."""
+    """Memory that a stream may still be using: its release waits for the streams that were given it.
+
+    Released at the end of ``async with await device.malloc(nbytes) as memory:``, by `release`, or by itself when nobody
+    refers to it any more.
+    """
 
     what = "buffer"
 
@@ -171,11 +178,18 @@ class Buffer(Uncopyable):
     async def release(self) -> None:
         """Give the memory back for others to use, after the device is done with it; a second call does nothing.
 
-        Returns at once when every copy from or to it was waited for. A buffer that nobody refers to any more is
-        released by itself.
+        Returns at once when every copy from or to it was waited for.
         """
         if not self.holding.release_now():
             await wait_for(self._core.control(self.holding.release_blocking))
+
+    async def __aenter__(self: BufferT) -> BufferT:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.release()
 
 
 class DeviceBuffer(Buffer):

@@ -74,6 +74,16 @@ async def test_memory_that_was_released_is_lent_again_without_a_call(emulator: E
         device.memory_statistics()
 
 
+async def test_a_buffer_is_released_at_the_end_of_its_block() -> None:
+    async with aioascend.Device("emulator:0") as device:
+        async with await device.malloc(64) as memory, await device.malloc_host(64) as host:
+            assert (memory.nbytes, host.array.nbytes) == (64, 64)
+            assert used(device) == (512, 512)
+        assert used(device) == (0, 0)
+        with pytest.raises(aioascend.StaleLease, match="was released"):
+            _ = host.array
+
+
 async def test_a_loop_that_waits_for_its_copies_makes_no_other_calls(emulator: Emulator) -> None:
     async with aioascend.Device("emulator:0") as device:
         stream, calls = await device.create_stream(), counted(emulator)
