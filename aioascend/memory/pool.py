@@ -56,12 +56,11 @@ class MemoryPool(ABC, Generic[B]):
         self._superfluous: deque[Entry] = deque()
         self._quietly = quietly
         self._dispose = dispose
-        self._open = False
 
     @property
     def generation(self) -> int:
         """Of the context that blocks belong to; 0 while there is none."""
-        return self._books.generation if self._open else 0
+        return self._books.generation
 
     # -- from any thread --------------------------------------------------------------------------------------------
 
@@ -73,7 +72,7 @@ class MemoryPool(ABC, Generic[B]):
         place = self._placed(place)
         with self._lock:
             self._settle()
-            entry = self._books.take(nbytes, place) if self._open else None
+            entry = self._books.take(nbytes, place) if self._books.generation else None
         if self._superfluous:
             self._dispose()
         return None if entry is None else self._lent(entry)
@@ -161,7 +160,6 @@ class MemoryPool(ABC, Generic[B]):
         self.tracing = tracing()
         with self._lock:
             self._books.generation = generation
-            self._open = True
 
     def close(self, *, stuck: bool) -> None:
         """The context goes: free every idle block, and lend none until `open`; control thread.
@@ -169,8 +167,8 @@ class MemoryPool(ABC, Generic[B]):
         `stuck` tells that a stream hangs which may touch what is lent.
         """
         with self._lock:
-            self._open = False
             self._settle()
+            self._books.generation = 0  # what comes back before the next context is not kept
             self._superfluous.extend(self._books.trim())
             if not self._outlives_context:
                 lent = self._books.lent()

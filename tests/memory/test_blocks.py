@@ -113,6 +113,19 @@ def test_a_block_that_is_not_there_is_told(pools: Pools, stub: StubDriver, kind:
 
 
 @KINDS
+def test_a_lease_that_ends_between_two_contexts_is_not_lent_in_the_second(
+    pools: Pools, stub: StubDriver, kind: str
+) -> None:
+    block = pool(pools, kind).take(64)
+    pools.close(stuck=False)
+    block.release()
+    pools.open(2)
+    assert pool(pools, kind).take_idle(64) is None
+    pools.sweep()
+    assert stub.live() == ()
+
+
+@KINDS
 def test_a_lease_of_an_earlier_context_is_stale(pools: Pools, stub: StubDriver, kind: str) -> None:
     lender = pool(pools, kind)
     block = lender.take(64)

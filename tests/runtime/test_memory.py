@@ -220,6 +220,14 @@ async def test_a_release_and_the_close_of_the_device_give_back_once() -> None:
         assert (await session.infer(np.zeros(4, np.float32)))[0][0] == 1
 
 
+async def test_a_close_that_finds_everything_released_meanwhile_has_nothing_to_do() -> None:
+    async with aioascend.Device("emulator:0") as device:
+        core = core_of(device)
+        await (await device.malloc(64)).release()
+        core.control(device._handles._release_latest, core).result()
+        assert used(device) == (0, 0)
+
+
 async def test_idle_memory_is_not_lent_by_a_device_that_is_being_closed(emulator: Emulator) -> None:
     async with aioascend.Device("emulator:0") as other:
         device = aioascend.Device("emulator:0")
