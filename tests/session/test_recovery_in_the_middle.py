@@ -242,8 +242,8 @@ async def test_a_request_on_whose_runs_the_context_dies_again_and_again_is_given
 async def test_what_a_run_has_failed_with_already_is_told_though_the_context_dies_meanwhile() -> None:
     async with aioascend.Session(kit.add(1), depth=2) as session:
         tasks = [asyncio.ensure_future(session.infer(ones(i))) for i in range(2)]
-        await eventually(lambda: session.statistics().running == 2)
         pipeline = inside(session)
+        await eventually(lambda: len(pipeline.lanes[0].running_places()) == 2)
         pipeline.lanes[0].running_places()[-1].error = pipeline._core.driver.error(500002, "acl.rt.memcpy_async")
         kill_context(session)
         with anyio.fail_after(10):
