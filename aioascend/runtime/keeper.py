@@ -178,7 +178,7 @@ class Keeper(Tenant):
             else:
                 self._unsure[request] = None
             return False
-        if kept is not None:
+        if kept is not None and kept.block is place.outputs:  # else its run was never queued
             good = place.error is None and request.error is None and not request.abandoned
             # Where others may be reading it, the block is not the place's to write to, whatever they make of it.
             if kept.readers or (good and kept.holds):

@@ -82,10 +82,10 @@ class Place:
         """Whether its run may be made again at once: not when runs of others that read its outputs may be queued."""
         return self._kept is None or not self._kept.readers
 
-    def forget_run(self) -> None:
+    def forget_run(self, *, aborted: bool = False) -> None:
         """The run is going to be made again, or to fail: nobody may build on it from now on."""
         if self._kept is not None:
-            self._kept.run_lost()
+            self._kept.run_lost(aborted=aborted)
 
     def part_with_outputs(self, fresh: DeviceBlock) -> None:
         """The outputs go with a result; the next run writes into `fresh`."""
@@ -508,7 +508,7 @@ class Lane:
         """The streams are going to be aborted: nothing that they tell counts any more."""
         self._hung = True
         for place in self._running:
-            place.forget_run()
+            place.forget_run(aborted=True)
         self._core.disarm_stream(self._d2h)
 
     def abort_streams(self) -> bool:

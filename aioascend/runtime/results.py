@@ -124,9 +124,11 @@ class DeviceResult:
         self.runs += 1
         self._tell()
 
-    def run_lost(self) -> None:
-        """What was queued does not count: it is made again, or fails."""
-        self.queued, self.event = False, 0
+    def run_lost(self, *, aborted: bool = False) -> None:
+        """What was queued does not count: it is made again, or fails. An `aborted` one never comes to its event."""
+        self.queued = False
+        if aborted:
+            self.event = 0
 
     def unread(self) -> None:
         """One run less that may be reading it."""

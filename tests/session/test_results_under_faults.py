@@ -1,0 +1,369 @@
+"""Results on the device while runs fail, streams hang, memory runs out, contexts go and devices are lost."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from typing import Any
+
+import anyio
+import numpy as np
+import pytest
+
+import aioascend
+from aioascend.emulator import Emulator, Profile
+from aioascend.testing import StubDriver, stubbed
+from tests import kit
+from tests.session.chain import chain, host_chain, inputs
+from tests.session.test_leases_in_the_middle import block_control
+from tests.session.test_recovery_in_the_middle import core_of, inside, kill_context, suspect_all
+from tests.session.test_results_on_the_device import nothing_held
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.logs_errors
+
+X = np.arange(4, dtype=np.float32)
+SLOW = pytest.mark.emulated(profile=Profile(compute_default=0.1))
+SERVER = pytest.mark.emulated(soc_name="Ascend910B3")  # where streams can be aborted
+
+
+# -- every call fails once --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("completion", "ex_events"), [("callback", True), ("event", False)])
+def test_every_kth_call_of_a_chain_fails_and_nothing_leaks(
+    completion: str, ex_events: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIOASCEND_COMPLETION", completion)
+    kept: list[BaseException] = []
+    with stubbed(ex_events=ex_events) as stub:
+        assert _life(stub, kept) is None
+        used = [call.number for call in stub.log if "memcpy" in call.function or "execute" in call.function]
+    for k in range(used[0] - 2, used[-1] + 8):  # opens and closes have a test of their own
+        with stubbed(ex_events=ex_events) as stub:
+            stub.fail_at(k, 500002)
+            error = _life(stub, kept)
+            assert error is None or isinstance(error, aioascend.AioascendError)
+            gc.collect()
+            stub.assert_balanced()
+    assert kept
+
+
+def _life(stub: StubDriver, kept: list[BaseException]) -> BaseException | None:
+    """Two sessions, a chain of both kinds, a leased result; the error if there was one."""
+    zeros = np.zeros(4, np.float32)
+
+    async def use(a: aioascend.Session, b: aioascend.Session) -> None:
+        with anyio.fail_after(20):
+            first = await a.infer(zeros, outputs="device")
+            await b.infer(first, outputs="leased")
+            await first.to_host()
+            ticket = await a.submit(zeros, outputs="device")
+            await b.infer(ticket.tensors)
+            await a.infer(zeros)
+
+    try:
+        with (
+            aioascend.Session(stub.model, devices="npu:0", depth=1) as a,
+            aioascend.Session(stub.model, devices="npu:0", depth=1) as b,
+        ):
+            asyncio.run(use(a, b))
+    except aioascend.AioascendError as error:
+        kept.append(error)
+        return error.with_traceback(None)
+    return None
+
+
+# -- runs that fail ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.loops
+@pytest.mark.usefixtures("emulator")
+@pytest.mark.emulated(profile=Profile(copy_latency=0.001))
+async def test_each_of_many_chains_gets_its_own_outcome() -> None:
+    async with (
+        aioascend.Session(kit.out_of_bounds(4)) as a,
+        aioascend.Session(kit.add(1)) as b,
+        aioascend.Session(kit.add(2)) as c,
+    ):
+
+        async def through(number: int) -> Any:
+            index = np.array([number % 4, 9 if number % 5 == 0 else 1, 2, 3])
+            first = await a.submit(index, outputs="device")
+            second = await b.submit(first.tensors, outputs="device")
+            return await c.infer(second.tensors)
+
+        for _ in range(4):
+            results = await asyncio.gather(*(through(number) for number in range(20)), return_exceptions=True)
+            for number, result in enumerate(results):
+                if number % 5 == 0:
+                    assert isinstance(result, aioascend.ExecutionFailed), result
+                else:
+                    assert not isinstance(result, BaseException), result
+                    assert result[0].tolist() == [13 + number % 4, 14, 15, 16]
+        assert a.statistics().repeated  # runs that may have failed were made again, and so were those that read them
+        results.clear()
+        del result
+        await nothing_held(a, b, c)
+
+
+@pytest.mark.usefixtures("emulator")
+@SLOW
+async def test_who_has_read_what_is_made_again_is_made_again() -> None:
+    async with (
+        aioascend.Session(kit.add(1)) as a,
+        aioascend.Session(kit.add(2)) as b,
+        aioascend.Session(kit.add(4)) as c,
+    ):
+        first = await a.submit(X, outputs="device")
+        other = await a.submit(-X, outputs="device")
+        second = await b.submit(first.tensors, outputs="device")
+        third = await c.submit(second.tensors)
+
+        def blame() -> None:
+            lane = inside(a).lanes[0]
+            lane._passed = lambda place, stage: True  # type: ignore[method-assign]
+            lane._blame(core_of(a).driver.error(507011, "acl.rt.stream_query"), 1)
+            assert all(place.suspect for place in lane.running_places())
+
+        core_of(a).call(blame).result(5)
+        late = await b.submit(first.tensors)  # waits until it is made again
+        assert (await third)[0].tolist() == (X + 7).tolist()
+        assert (await (await other).to_host())[0].tolist() == (1 - X).tolist()
+        assert (await (await second).to_host())[0].tolist() == (X + 3).tolist()
+        assert (await late)[0].tolist() == (X + 3).tolist()
+        assert a.statistics().repeated == 2
+        assert (b.statistics().repeated, c.statistics().repeated) == (1, 1)
+        del first, other, second, third, late
+        await nothing_held(a, b, c)
+
+
+@pytest.mark.usefixtures("emulator")
+async def test_a_run_without_memory_whose_result_others_read_is_not_made_again(emulator: Emulator) -> None:
+    execute, fails = emulator.acl.mdl.execute_async, [False]
+
+    def no_memory(*args: Any) -> Any:
+        if fails[0]:
+            fails[0] = False
+            return 207001
+        return execute(*args)
+
+    emulator.acl.mdl.execute_async = no_memory
+    async with aioascend.Session(kit.add(1)) as a, aioascend.Session(kit.add(2)) as b:
+        ticket = await a.submit(X, outputs="device")
+        await ticket
+        admission = inside(a).admission
+        admission.hold(0, True)
+        keep, admission.hold = admission.hold, lambda lane, held: None  # type: ignore[method-assign,assignment]
+        ticket = await a.submit(X, outputs="device")
+        waiting = asyncio.ensure_future(b.infer(ticket.tensors))
+        await eventually(lambda: len(inside(b)._parked) == 1)
+        fails[0] = True
+        admission.hold = keep  # type: ignore[method-assign]
+        keep(0, False)
+        core_of(a).post(lambda _: inside(a)._settle(), None)
+        with pytest.raises(aioascend.OutOfMemory):
+            await waiting
+        with pytest.raises(aioascend.OutOfMemory):
+            await ticket
+        assert (a.statistics().repeated, b.statistics().repeated) == (0, 0)
+        ticket = await a.submit(X, outputs="device")
+        assert (await b.infer(ticket.tensors))[0].tolist() == (X + 3).tolist()
+
+
+# -- old CANN ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.loops
+@pytest.mark.usefixtures("emulator")
+@pytest.mark.emulated(ex_events=False)
+async def test_where_an_event_serves_once_a_chain_is_put_in_order_by_the_host() -> None:
+    async with chain() as sessions:
+        a, b, c = sessions
+        for seed in range(5):
+            x, scale = inputs(seed)
+            first = await a.submit(x, outputs="device")
+            second = await b.submit(first.tensors["hidden"], outputs="device")
+            y = await c.infer([second.tensors[0], first.tensors["skip"], scale])
+            np.testing.assert_array_equal(y[0], await host_chain(sessions, x, scale))
+        del first, second
+        await nothing_held(*sessions)
+
+
+# -- contexts that go -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.loops
+@pytest.mark.usefixtures("emulator")
+async def test_a_rebuild_takes_what_was_on_the_device_with_it_and_says_so() -> None:
+    async with (
+        aioascend.Device("emulator:0") as device,
+        aioascend.Session(kit.add(1), device_results=3) as a,
+        aioascend.Session(kit.add(2)) as b,
+    ):
+        kept = [await a.infer(X, outputs="device") for _ in range(3)]
+        await device.rebuild()
+        with pytest.raises(
+            aioascend.StaleLease, match="rebuilt or closed since, and went with it: run the model again"
+        ):
+            await b.infer(kept[0])
+        with pytest.raises(aioascend.StaleLease):
+            await kept[1].to_host()
+        assert a.statistics().device_results == 0  # they hold nothing any more
+        more = [await a.infer(X, outputs="device") for _ in range(3)]
+        kept[0].release()
+        kept.clear()
+        gc.collect()
+        assert (await b.infer(more[0]))[0].tolist() == (X + 3).tolist()
+        assert a.statistics().device_results == 3
+        more.clear()
+        await nothing_held(a, b)
+
+
+@pytest.mark.usefixtures("emulator")
+@SLOW
+async def test_a_chain_on_a_context_that_dies_goes_on_where_the_host_has_what_it_needs() -> None:
+    async with aioascend.Session(kit.add(1), depth=2) as a, aioascend.Session(kit.add(2), depth=1) as b:
+        before = await a.infer(X, outputs="device")
+        first = [await a.submit(X + value, outputs="device") for value in range(2)]
+        second = [asyncio.ensure_future(b.infer(ticket.tensors)) for ticket in first]
+        queued = [asyncio.ensure_future(b.infer(before)) for _ in range(2)]
+        await eventually(lambda: b.statistics().running == 1 and b.statistics().waiting + b.statistics().staging == 3)
+        kill_context(a)
+        with anyio.fail_after(20):
+            results = await asyncio.gather(*second, *queued, return_exceptions=True)
+            outputs = [await ticket for ticket in first]  # what they were made from was on the host
+        for result in results:
+            assert isinstance(result, aioascend.StaleLease)
+            assert "run again what they came from" in str(result) or "run the model again" in str(result)
+        for value, one in enumerate(outputs):
+            assert (await b.infer(one))[0].tolist() == (X + value + 3).tolist()
+        del before, first, outputs, one
+        await nothing_held(a, b)
+
+
+@pytest.mark.usefixtures("emulator")
+@SLOW
+async def test_a_suspect_whose_inputs_went_with_the_context_is_not_run_alone() -> None:
+    async with aioascend.Session(kit.add(1), depth=2) as a, aioascend.Session(kit.add(2), depth=2) as b:
+        first = await a.infer(X, outputs="device")
+        second = [asyncio.ensure_future(b.infer(first)) for _ in range(2)]
+        await eventually(lambda: b.statistics().running == 2)
+        suspect_all(inside(b))
+        kill_context(b)
+        with anyio.fail_after(20):
+            results = await asyncio.gather(*second, return_exceptions=True)
+        assert all(isinstance(result, aioascend.StaleLease) for result in results)
+        assert (await b.infer(X))[0].tolist() == (X + 2).tolist()
+
+
+@pytest.mark.usefixtures("emulator")
+@pytest.mark.parametrize("short", [False, True])
+async def test_those_who_were_promised_room_have_it_in_the_next_context(emulator: Emulator, short: bool) -> None:
+    async with aioascend.Device("emulator:0") as device, aioascend.Session(kit.add(1), depth=1) as session:
+        go = block_control(session)
+        rebuilding = asyncio.ensure_future(device.rebuild())
+        await eventually(lambda: inside(session)._held)
+        spares = inside(session).device_spares
+        waiting = [asyncio.ensure_future(session.infer(X + value, outputs="device")) for value in range(3)]
+        await eventually(lambda: spares.promised == 3)
+        if short:
+            take, short_of = spares._make, [2]
+
+            def make() -> Any:
+                short_of[0] -= 1
+                if short_of[0] >= 0:
+                    raise core_of(session).driver.error(207001, "acl.rt.malloc")
+                return take()
+
+            spares._make = make  # type: ignore[method-assign]
+        go.set()
+        with anyio.fail_after(20):
+            results = await asyncio.gather(rebuilding, *waiting, return_exceptions=True)
+        if short:
+            assert any(isinstance(result, aioascend.OutOfMemory) for result in results)
+        else:
+            for value, result in enumerate(results[1:]):
+                assert (await result.to_host())[0].tolist() == (X + value + 1).tolist()
+        await eventually(lambda: session.ready, seconds=10)
+        outputs = await session.infer(X, outputs="device")
+        assert (await outputs.to_host())[0].tolist() == (X + 1).tolist()
+        results.clear()
+        waiting.clear()
+        del outputs
+        if not short:
+            del result
+        await nothing_held(session)
+
+
+@pytest.mark.usefixtures("emulator")
+async def test_room_that_was_made_in_a_context_that_is_gone_is_not_used() -> None:
+    async with aioascend.Session(kit.add(1)) as session:
+        for kind in ("device", "leased"):
+            core, spares = core_of(session), inside(session).device_spares
+            generation, make = core.generation, None
+            del spares
+            one = inside(session).device_spares if kind == "device" else inside(session).pinned_spares
+            make = one._make
+            made = []
+
+            def late(make: Any = make, core: Any = core, made: Any = made, generation: int = generation) -> Any:
+                spare = make()
+                if not made:
+                    core.generation += 1  # as if it had been rebuilt before the news comes
+                    core.post(lambda _: setattr(core, "generation", generation), None)
+                    core.generation += 0
+                made.append(spare)
+                return spare
+
+            one._make = late  # type: ignore[method-assign]
+            outputs = await session.infer(X, outputs=kind)  # type: ignore[call-overload]
+            assert len(outputs) == 1
+            del one._make
+            core.generation = generation
+
+
+@pytest.mark.usefixtures("emulator")
+async def test_a_device_that_is_lost_fails_the_whole_chain_and_comes_back(emulator: Emulator) -> None:
+    async with aioascend.Session(kit.add(1)) as a, aioascend.Session(kit.add(2)) as b:
+        first = await a.infer(X, outputs="device")
+        emulator.faults.lose_device(0)
+        with pytest.raises(aioascend.AioascendError):
+            await b.infer(first)
+        with anyio.fail_after(10):
+            with pytest.raises(aioascend.AioascendError):
+                await first.to_host()
+        emulator.faults.return_device(0)
+        await eventually(lambda: a.ready and b.ready, seconds=20)
+        first = await a.infer(X, outputs="device")
+        assert (await b.infer(first))[0].tolist() == (X + 3).tolist()
+
+
+# -- streams that hang ------------------------------------------------------------------------------------------------
+
+
+@SERVER
+@pytest.mark.usefixtures("emulator")
+async def test_a_producer_that_hangs_fails_with_those_who_read_it(emulator: Emulator) -> None:
+    async with (
+        aioascend.Session(kit.add(1), stall_timeout=0.4) as a,
+        aioascend.Session(kit.add(2), stall_timeout=0.4) as b,
+    ):
+        await (await a.infer(X, outputs="device")).to_host()
+        await b.infer(X)
+        emulator.faults.hang("execute")
+        hanging = await a.submit(X, outputs="device")
+        behind = await a.submit(X, outputs="device")
+        plain = asyncio.ensure_future(a.infer(X))
+        readers = [asyncio.ensure_future(b.infer(ticket.tensors)) for ticket in (hanging, behind)]
+        with anyio.fail_after(20):
+            results = await asyncio.gather(*readers, hanging, behind, plain, return_exceptions=True)
+        assert all(isinstance(result, aioascend.AclError) for result in results[:4]), results
+        assert not isinstance(results[4], BaseException)
+        assert results[4][0].tolist() == (X + 1).tolist()
+        await eventually(lambda: a.ready and b.ready, seconds=20)
+        first = await a.submit(X, outputs="device")
+        assert (await b.infer(first.tensors))[0].tolist() == (X + 3).tolist()
+        results.clear()
+        del hanging, behind, first, readers
+        await nothing_held(a, b)
