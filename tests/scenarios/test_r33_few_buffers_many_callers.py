@@ -63,3 +63,15 @@ async def test_kept_results_take_no_buffer_from_anybody(standing) -> None:
         with anyio.fail_after(10):
             await asyncio.gather(*(session.infer(ONE) for _ in range(50)))
         assert all((outputs[0] == ANSWER * value).all() for value, outputs in enumerate(kept))
+
+
+async def test_kept_results_without_a_copy_take_no_buffer_from_anybody(standing) -> None:
+    async with aioascend.Session(kit.pos(), depth=1, device_results=4) as session, standing(session, ONE, ANSWER):
+        leased = [await session.infer(ONE * value, outputs="leased") for value in range(50)]
+        there = [await session.infer(ONE * value, outputs="device") for value in range(4)]
+        with pytest.raises(aioascend.Overloaded, match="release some"):
+            await session.infer(ONE, outputs="device")
+        with anyio.fail_after(10):
+            await asyncio.gather(*(session.infer(ONE) for _ in range(50)))
+        assert all((outputs[0] == ANSWER * value).all() for value, outputs in enumerate(leased))
+        assert all([((await outputs.to_host())[0] == ANSWER * value).all() for value, outputs in enumerate(there)])

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import aioascend
-from aioascend.emulator import Emulator
+from aioascend.emulator import Emulator, Profile
 from aioascend.runtime import process
 from aioascend.runtime.request import Request
 from aioascend.waiting import run_request
@@ -221,3 +221,33 @@ async def test_a_close_with_arrays_alive_says_what_stays_and_gives_it_back_later
     await eventually(lambda: not emulator.threads)
     assert not process.open_devices()
     assert [str(leak) for leak in emulator.report().leaks if leak.kind != "init"] == []
+
+
+@pytest.mark.emulated(profile=Profile(compute_default=0.05))
+async def test_a_frame_is_written_while_the_one_before_computes() -> None:
+    """Every frame but the first is written while another one is on the device, and none is changed by it."""
+    async with aioascend.Session(kit.pos(), depth=3) as session:
+        under_way: list[asyncio.Future[Any]] = []
+        overlapped = 0
+
+        for number in range(6):
+            request = session.request()
+            await request.__aenter__()
+            await eventually(lambda: sum(not one.done() for one in under_way) <= 1)
+            before = session.statistics().running
+            for row in range(2):
+                request.inputs["x"][0, row] = number
+            overlapped += bool(before and session.statistics().running)
+            assert request.pinned
+
+            async def finish(request: Any = request) -> Any:
+                try:
+                    return await request.run()
+                finally:
+                    await request.__aexit__(None, None, None)
+
+            under_way.append(asyncio.ensure_future(finish()))
+            await eventually(lambda: session.statistics().running > 0)
+        for number, outputs in enumerate(await asyncio.gather(*under_way)):
+            np.testing.assert_array_equal(outputs[0], number * kit.POS_WEIGHT[None])
+        assert overlapped >= 4
