@@ -17,7 +17,8 @@ from ..model import Outputs
 from .buffers import OutputBuffer
 from .core import DeviceCore
 from .equipment import Recipe
-from .lane import Lane, Place
+from .lane import Lane
+from .place import Place
 from .request import Request
 from .results import DeviceResult
 from .tenant import Tenant

@@ -31,7 +31,7 @@ from .buffers import OutputBuffer
 from .core import DeviceCore
 from .equipment import Recipe
 from .keeper import Keeper
-from .lane import Place
+from .place import Place
 from .request import Array, Request, too_late
 
 __all__ = ["Pipeline"]
