@@ -121,6 +121,29 @@ def test_what_was_accepted_runs_although_the_loop_has_stopped_and_what_comes_lat
     assert ran == [1]
 
 
+def test_what_comes_in_after_the_last_burst_is_found_in_the_threads_last_look(loop: DeviceLoop) -> None:
+    ran: list[int] = []
+
+    def stop_and_post() -> None:
+        assert loop._loop is not None
+        loop._loop.stop()
+        loop._armed = True  # its drain stands behind the stop
+        loop.post(ran.append, 1)
+
+    assert loop._loop is not None
+    loop._loop.call_soon_threadsafe(stop_and_post)  # not in a burst, which would look again itself
+    loop.join(5)
+    assert ran == [1]
+
+
+def test_two_posts_that_find_the_thread_asleep_wake_it_once(loop: DeviceLoop) -> None:
+    loop.call(lambda: None).result(5)
+    loop._armed = True  # by the other one, in this moment
+    loop._arm((print, "mine"))
+    loop._armed = False
+    assert loop.call(lambda: 7).result(5) == 7
+
+
 def test_what_is_posted_to_an_abandoned_thread_does_not_run(loop: DeviceLoop) -> None:
     go, ran = threading.Event(), []
     blocked = loop.call(lambda: go.wait(10))

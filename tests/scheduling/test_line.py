@@ -113,3 +113,17 @@ def test_a_long_line_is_as_quick_as_a_short_one() -> None:
 
     short, long = min(seconds(4000) for _ in range(3)), min(seconds(200_000) for _ in range(3))
     assert long < 10 * short  # a walk over those in line would make it 50 times as slow
+
+
+def test_everything_leaves_in_the_order_of_its_turns() -> None:
+    ours: Line[str] = Line()
+    for one, priority in (("a", 1), ("b", 0), ("c", 1), ("d", -1)):
+        ours.add(one, priority)
+    assert ours.take_all() == ["d", "b", "a", "c"]
+    assert len(ours) == 0
+    ours.add("e", 5)
+    ours.add("f", 5)
+    assert ours.ahead(4) == 0
+    assert ours.ahead(5) == 2
+    assert ours.take_all() == ["e", "f"]
+    assert len(ours) == 0

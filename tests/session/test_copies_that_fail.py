@@ -13,6 +13,7 @@ import aioascend
 from aioascend.emulator import Emulator, Profile
 from aioascend.runtime import pipeline as pipeline_module
 from aioascend.runtime.pipeline import Pipeline
+from aioascend.runtime.request import Request
 from tests import kit
 from tests.waiting import eventually
 
@@ -152,3 +153,15 @@ async def test_who_is_cancelled_when_its_time_is_up_counts_as_cancelled() -> Non
         await asyncio.gather(*before)
         assert (session.statistics().cancelled, session.statistics().expired) == (1, 0)
         assert idle(session)
+
+
+def test_inputs_are_claimed_once_also_when_two_ask_in_the_same_moment() -> None:
+    class Raced(list[Any]):
+        def pop(self, *_: Any) -> Any:
+            self.clear()  # by the other one
+            return super().pop()
+
+    request = Request([np.zeros(SMALL, np.float32)], patient=False)
+    request._claim = Raced(request._claim)
+    assert request.claim() is None
+    assert request.claim() is None
