@@ -125,6 +125,7 @@ WAYS: list[tuple[str, Callable[[Driver], Any], list[int], bytes | None, tuple[in
     ("aclrtFreeHost", lambda d: d.free_host(POINTER), [POINTER], None, (), None),
     ("aclrtMemcpyAsync", lambda d: d.memcpy_to_device(1, 2, 3, 4, 5), [1, 2, 3, 4, 1, 5], None, (), None),
     ("aclrtMemcpyAsync", lambda d: d.memcpy_to_host(1, 2, 3, 4, 5), [1, 2, 3, 4, 2, 5], None, (), None),
+    ("aclrtMemcpy", lambda d: d.read_memory(1, 2, 3), [1, 3, 2, 3, 2], None, (), None),
     ("aclrtDestroyStream", lambda d: d.destroy_stream(POINTER), [POINTER], None, (), None),
     ("aclrtSynchronizeStream", lambda d: d.synchronize_stream(7), [7], None, (), True),
     ("aclrtSynchronizeStreamWithTimeout", lambda d: d.synchronize_stream(7, 250), [7, 250], None, (), True),

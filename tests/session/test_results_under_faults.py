@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from concurrent.futures import Future
 from typing import Any
 
 import anyio
@@ -297,30 +298,78 @@ async def test_those_who_were_promised_room_have_it_in_the_next_context(emulator
 
 
 @pytest.mark.usefixtures("emulator")
-async def test_room_that_was_made_in_a_context_that_is_gone_is_not_used() -> None:
+@pytest.mark.parametrize("kind", ["device", "leased"])
+async def test_room_that_was_made_in_a_context_that_is_gone_is_not_used(kind: Any) -> None:
     async with aioascend.Session(kit.add(1)) as session:
-        for kind in ("device", "leased"):
-            core, spares = core_of(session), inside(session).device_spares
-            generation, make = core.generation, None
-            del spares
-            one = inside(session).device_spares if kind == "device" else inside(session).pinned_spares
-            make = one._make
-            made = []
+        core = core_of(session)
+        spares: Any = inside(session).device_spares if kind == "device" else inside(session).pinned_spares
+        make, made, generation = spares._make, [], core.generation
 
-            def late(make: Any = make, core: Any = core, made: Any = made, generation: int = generation) -> Any:
-                spare = make()
-                if not made:
-                    core.generation += 1  # as if it had been rebuilt before the news comes
-                    core.post(lambda _: setattr(core, "generation", generation), None)
-                    core.generation += 0
-                made.append(spare)
-                return spare
+        def late() -> Any:
+            made.append(make())
+            core.generation = generation + (len(made) == 1)  # another one when the news of the first comes
+            return made[-1]
 
-            one._make = late  # type: ignore[method-assign]
-            outputs = await session.infer(X, outputs=kind)  # type: ignore[call-overload]
-            assert len(outputs) == 1
-            del one._make
-            core.generation = generation
+        spares._make = late
+        outputs = await session.infer(X, outputs=kind)
+        core.generation = generation
+        assert len(made) == (1 if kind == "device" else 2)  # the device's pool has it then
+        assert isinstance(outputs, aioascend.DeviceOutputs) or outputs.leased
+        block = made[0] if kind == "device" else made[0].block
+        assert block.address == 0  # given back
+
+
+@pytest.mark.usefixtures("emulator")
+async def test_whatever_goes_wrong_while_room_is_made_the_request_is_told() -> None:
+    async with aioascend.Session(kit.add(1)) as session:
+        spares: Any = inside(session).device_spares
+        make = spares._make
+
+        def broken() -> Any:
+            raise ValueError("broken")
+
+        spares._make = broken
+        with pytest.raises(aioascend.AioascendError, match=r"memory for a result: ValueError\('broken'\)"):
+            await session.infer(X, outputs="device")
+        spares._make = make
+        assert (await (await session.infer(X, outputs="device")).to_host())[0].tolist() == (X + 1).tolist()
+
+
+@pytest.mark.usefixtures("emulator")
+async def test_two_threads_may_give_back_the_last_spare() -> None:
+    class Emptied(list[Any]):
+        """Somebody else takes the last one between a look and a pop."""
+
+        def __len__(self) -> int:
+            return 1
+
+    async with aioascend.Session(kit.add(1)) as session:
+        spares = inside(session).device_spares
+        spares.idle = Emptied()
+        spares.close()
+        spares.idle = []
+
+
+@pytest.mark.usefixtures("emulator")
+async def test_a_copy_to_the_host_that_ends_after_its_device_is_told_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with aioascend.Session(kit.add(1)) as session:
+        outputs = await session.infer(X, outputs="device")
+        result, core, outcome = outputs.result, core_of(session), Future[Any]()
+
+        def closed(*_: Any) -> Any:
+            raise aioascend.SessionClosed("the device is closed")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(core, "post", closed)
+            result._read([(0, session.outputs[0])], outcome)
+            with pytest.raises(aioascend.SessionClosed):
+                outcome.result(5)
+        with monkeypatch.context() as patched:
+            patched.setattr(core, "call", closed)
+            inside(session).pinned_spares.give_back_idle()  # nobody is left who could
+        core.call(result.let_go).result(5)
+        del outputs, result
+        await nothing_held(session)
 
 
 @pytest.mark.usefixtures("emulator")
