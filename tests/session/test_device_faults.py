@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import aioascend
-from aioascend.emulator import Emulator
+from aioascend.emulator import Emulator, Profile
 from tests import kit
 from tests.waiting import eventually
 
@@ -244,3 +244,21 @@ async def test_large_results_on_their_way_out_survive_the_death_of_the_context(e
             for i, result in enumerate(results):
                 if not isinstance(result, BaseException):
                     np.testing.assert_array_equal(result[0], i * eye)
+
+
+@pytest.mark.emulated(fatal_faults=True, profile=Profile(copy_latency=0.3, compute_default=0.2))
+async def test_memory_stays_until_its_copy_is_done_although_another_run_ends_the_wait_for_it(
+    emulator: Emulator,
+) -> None:
+    first = aioascend.Session(kit.pos("n"), shapes={"x": (1, 2, 3, 4)}, devices="emulator:0")
+    second = aioascend.Session(kit.pos("n"), shapes={"x": (2, 2, 3, 4)}, devices="emulator:0")
+    async with first, second:
+        emulator.faults.fail_task("execute", 507015)  # at 0.5 s, while the second copy is under way and waited for
+        a = asyncio.ensure_future(first.infer(np.ones((1, 2, 3, 4), np.float32)))
+        await eventually(lambda: first.statistics().running == 1)
+        emulator.faults.fail("acl.rt.record_event", 507015)  # the copy is queued, and the context is dead
+        b = asyncio.ensure_future(second.infer(np.ones((2, 2, 3, 4), np.float32)))
+        outcomes = await asyncio.gather(a, b, return_exceptions=True)
+        assert all(isinstance(one, (aioascend.Outputs, aioascend.AclError)) for one in outcomes)
+        again = await second.infer(np.ones((2, 2, 3, 4), np.float32))
+        assert (again[0] == kit.POS_WEIGHT).all()

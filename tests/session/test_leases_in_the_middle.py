@@ -171,3 +171,23 @@ async def test_who_asks_a_closing_session_for_memory_is_told(emulator: Emulator)
         leases.ask(lease)
         await lease.granted.wait()
         assert isinstance(lease.error, aioascend.SessionClosed)
+
+
+async def test_pinned_memory_comes_back_when_the_handling_of_its_request_is_interrupted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with aioascend.Device("emulator:0"), aioascend.Session(kit.add(1)) as session:
+        pipeline = inside(session)
+
+        def interrupted(*args: Any) -> None:
+            raise SystemExit("thrown into the thread")
+
+        async with session.request() as request:
+            request.inputs[0][:] = 1
+            with monkeypatch.context() as patch, anyio.fail_after(20):
+                patch.setattr(pipeline.admission, "offer", interrupted)
+                with pytest.raises(aioascend.AclError, match="SystemExit"):
+                    await request.run()
+        del request
+        await eventually(lambda: session.ready and not session.statistics().leased, seconds=20)
+        assert (await session.infer(ones(1)))[0][0] == 2

@@ -465,26 +465,6 @@ async def test_a_request_whose_handling_is_interrupted_is_told_or_served(where: 
         assert (await session.infer(x))[0][0] == 2
 
 
-async def test_pinned_memory_comes_back_when_the_handling_of_its_request_is_interrupted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async with aioascend.Device("emulator:0"), aioascend.Session(kit.add(1)) as session:
-        pipeline = inside(session)
-
-        def interrupted(*args: Any) -> None:
-            raise SystemExit("thrown into the thread")
-
-        async with session.request() as request:
-            request.inputs[0][:] = 1
-            with monkeypatch.context() as patch, anyio.fail_after(20):
-                patch.setattr(pipeline.admission, "offer", interrupted)
-                with pytest.raises(aioascend.AclError, match="SystemExit"):
-                    await request.run()
-        del request
-        await eventually(lambda: session.ready and not session.statistics().leased, seconds=20)
-        assert (await session.infer(ones(1)))[0][0] == 2
-
-
 async def test_a_session_that_closes_without_drain_waits_for_a_copy_to_stop(gate: Gate) -> None:
     session = aioascend.Session(kit.add(1, LARGE))
     await session.open()
@@ -598,21 +578,3 @@ async def test_a_device_that_is_being_closed_is_not_brought_back(emulator: Emula
         assert core.recovery.health.probes == probes
         assert device.generation == 1
         assert (await session.infer(ones(1)))[0][0] == 2
-
-
-@pytest.mark.emulated(fatal_faults=True, profile=Profile(copy_latency=0.3, compute_default=0.2))
-async def test_memory_stays_until_its_copy_is_done_although_another_run_ends_the_wait_for_it(
-    emulator: Emulator,
-) -> None:
-    first = aioascend.Session(kit.pos("n"), shapes={"x": (1, 2, 3, 4)}, devices="emulator:0")
-    second = aioascend.Session(kit.pos("n"), shapes={"x": (2, 2, 3, 4)}, devices="emulator:0")
-    async with first, second:
-        emulator.faults.fail_task("execute", 507015)  # at 0.5 s, while the second copy is under way and waited for
-        a = asyncio.ensure_future(first.infer(np.ones((1, 2, 3, 4), np.float32)))
-        await eventually(lambda: first.statistics().running == 1)
-        emulator.faults.fail("acl.rt.record_event", 507015)  # the copy is queued, and the context is dead
-        b = asyncio.ensure_future(second.infer(np.ones((2, 2, 3, 4), np.float32)))
-        outcomes = await asyncio.gather(a, b, return_exceptions=True)
-        assert all(isinstance(one, (aioascend.Outputs, aioascend.AclError)) for one in outcomes)
-        again = await second.infer(np.ones((2, 2, 3, 4), np.float32))
-        assert (again[0] == kit.POS_WEIGHT).all()
