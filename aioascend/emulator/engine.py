@@ -20,6 +20,7 @@ from time import perf_counter
 from . import codes, gil
 from .args import Failure
 from .device_model import DeviceModel, Fault, Stream, Task, Work
+from .timers import exact_timers
 
 
 class HostWaiter:
@@ -177,6 +178,8 @@ class Engine:
 
     def _serve(self) -> None:
         self._started()
+        if self.model.timed:
+            exact_timers()
         gate = _thread.allocate_lock()
         gate.acquire()
         model = self.model

@@ -283,3 +283,25 @@ def test_every_submission_takes_its_time_on_the_host() -> None:
     npu.ok(rt.process_report(1000))
     npu.ok(rt.synchronize_stream(stream))
     emulator.shutdown()
+
+
+@pytest.mark.skipif(not Path("/proc/self/timerslack_ns").exists(), reason="no /proc/<thread>/timerslack_ns here")
+@pytest.mark.parametrize("profile, slack", [(Profile(compute_default=0.001), "1"), (None, None)])
+def test_the_threads_of_a_device_with_a_time_profile_do_not_oversleep(
+    profile: Profile | None, slack: str | None
+) -> None:
+    slack = slack or Path("/proc/self/timerslack_ns").read_text().strip()  # what others have
+    emulator = Emulator(Config(profile=profile))
+    try:
+        emulator.acl.init()
+        npu = Driver(emulator)
+        npu.ok(npu.rt.synchronize_stream(npu.stream()))
+        ids = [thread.native_id for thread in emulator.threads]
+        assert ids
+        found = lambda: {Path(f"/proc/{one}/timerslack_ns").read_text().strip() for one in ids}  # noqa: E731
+        end = time.monotonic() + 5
+        while found() != {slack} and time.monotonic() < end:  # they may not have come so far
+            time.sleep(0.001)
+        assert found() == {slack}
+    finally:
+        emulator.shutdown()
