@@ -6,6 +6,7 @@ import asyncio
 import functools
 import gc
 import logging
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -59,6 +60,12 @@ def pytest_collection_finish() -> None:
     """What the imports made stays: the collection after every test need not walk it again."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_configure() -> None:
+    """A shell lets what it starts in the background ignore Ctrl-C, and the programs that tests start would inherit it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
