@@ -40,6 +40,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "emulated(**changes): the configuration of this test's emulator")
     config.addinivalue_line("markers", "breaks_rules: this test makes calls that hardware forbids")
     config.addinivalue_line("markers", "logs_errors: this test provokes errors that are logged")
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell has what it starts in the background ignore Ctrl-C
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # else the programs that tests start would inherit it
 
 
 def pytest_asyncio_loop_factories(
@@ -60,12 +62,6 @@ def pytest_collection_finish() -> None:
     """What the imports made stays: the collection after every test need not walk it again."""
     gc.collect()
     gc.freeze()
-
-
-def pytest_configure() -> None:
-    """A shell lets what it starts in the background ignore Ctrl-C, and the programs that tests start would inherit it."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
