@@ -82,6 +82,7 @@ class Engine:
         self.clock = clock
         self.model = DeviceModel(clock, lanes, timed)
         self.stopped = False
+        self._why = codes.SUCCESS  # it was stopped
         self.pid = os.getpid()
         # set by whoever injects faults: a code that a task fails with, -1 if it never ends
         self.sabotage: Callable[[Work], int | None] | None = None
@@ -116,6 +117,7 @@ class Engine:
         try:
             self.room(stream, call)
             with self.lock:
+                self._check()
                 if self.model.submit(stream, task) and not self._expected:
                     self.kick()
         except BaseException:
@@ -145,8 +147,7 @@ class Engine:
 
     def waiter(self) -> HostWaiter:
         """A waiter that shutdown wakes. The lock is held."""
-        if self.stopped:
-            raise Failure(codes.SOCKET_CLOSE, "the device was shut down")
+        self._check()
         waiter = HostWaiter()
         self.hosts.add(waiter)
         return waiter
@@ -158,10 +159,16 @@ class Engine:
                 waiter.wake(code)
             self.hosts.clear()
 
-    def stop(self) -> None:
-        """End the threads; work in progress is not waited for. The lock is not held."""
+    def _check(self) -> None:
+        """Refuse whoever comes too late. The lock is held."""
+        if self.stopped:
+            raise Failure(self._why, "the device was shut down, or is lost")
+
+    def stop(self, code: int = codes.SOCKET_CLOSE) -> None:
+        """End the threads; work in progress is not waited for. Whoever comes now gets `code`. The lock is not held."""
         with self.lock:
             self.stopped = True
+            self._why = self._why or code
             for gate in self._parked:
                 gate.release()
             self._parked.clear()

@@ -516,14 +516,19 @@ class Process:
     def _lose_device(self, index: int, code: int, recoverable: bool) -> None:
         device = self.device(index)
         with self.lock:
-            engine = device.engine
-            device.lost = code
             device.recoverable = recoverable
+            engine = device.engine
             if engine is None:
+                device.lost = code
                 return
-            device.engine = None
-            device.dead_engine = engine
-        engine.stop()
+        engine.stop(code)
+        if self.races is not None:  # before anybody can know of the loss, and frees what was in use
+            self.races.settled(device.all_streams())
+        with self.lock:
+            device.lost = code
+            if device.engine is engine:  # else it was closed meanwhile
+                device.engine = None
+                device.dead_engine = engine
         # first the threads, then the queues: dropping a record lets its waiters go with success
         engine.wake_hosts(code)
         with engine.lock:

@@ -240,6 +240,51 @@ def test_a_device_is_lost_at_its_nth_task(machine: Emulator) -> None:
     assert npu.rt.synchronize_stream_with_timeout(stream, 5000) == 507010
 
 
+def test_what_is_freed_the_moment_a_device_is_lost_is_not_in_use_any_more() -> None:
+    machine = Emulator(Config(devices=1, strict=True))
+    machine.acl.init()
+    npu = Driver(machine)
+    stream, (pinned, _) = npu.stream(), npu.pinned(np.ones(64))
+    target = npu.device(512)
+    machine.faults.hang("copy")
+    npu.ok(npu.rt.memcpy_async(target, 512, pinned, 512, 1, stream))
+    engine: Any = machine._process.devices[0].engine  # type: ignore[union-attr]
+    wake = engine.wake_hosts
+    freed = []
+
+    def free() -> None:
+        npu.rt.set_context(npu.context)
+        freed.append((npu.rt.free(target), npu.rt.free_host(pinned)))
+
+    def wake_and_free(code: int) -> None:  # as another thread may that is told of the loss, before the next line here
+        wake(code)
+        thread = threading.Thread(target=free)
+        thread.start()
+        thread.join(5)
+
+    engine.wake_hosts = wake_and_free
+    machine.faults.lose_device(0)
+    assert freed == [(0, 0)]
+    assert [str(violation) for violation in machine.report().violations] == []
+    machine.shutdown()
+
+
+def test_a_call_that_is_under_way_when_its_device_is_lost_queues_nothing(machine: Emulator) -> None:
+    npu = Driver(machine)
+    stream, a, b = npu.stream(), npu.upload(np.ones(4)), npu.upload(np.zeros(4))
+    process: Any = machine._process
+    engine_of = process.engine_of
+
+    def lost_meanwhile(target: Any) -> Any:
+        found = engine_of(target)
+        machine.faults.lose_device(0)
+        return found
+
+    process.engine_of = lost_meanwhile
+    assert npu.rt.memcpy_async(b, 32, a, 32, 3, stream) == 507010
+    assert not process.streams[stream].queue
+
+
 def test_faults_from_text(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "acl.rt.malloc#2=207001; acl.rt.create_stream#2+=207008, task.execute#1=507015;hang.copy;late.callback=0.01"
     monkeypatch.setenv("AIOASCEND_EMULATOR_FAULTS", text)
