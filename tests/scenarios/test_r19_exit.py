@@ -47,6 +47,11 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
+def in_time() -> float:
+    """Seconds for an end: 3 where there are cores for it, so many times more where several programs share each."""
+    return ENDED * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
 def ended(program: Program, *signals: int, pause: float = 0.3) -> Done:
     """Wait until the run is under way, send the signals, and see that it ended in time and left nothing."""
     assert program.line() == "running"
@@ -54,7 +59,7 @@ def ended(program: Program, *signals: int, pause: float = 0.3) -> Done:
         time.sleep(pause if number else 0)
         program.send(one)
     done = program.finish(timeout=20)
-    assert done.seconds < ENDED, f"{done.seconds:.1f} s"
+    assert done.seconds < in_time(), f"{done.seconds:.1f} s"
     assert program.leftovers() == []
     return done
 
@@ -359,7 +364,7 @@ def test_a_web_server_that_reloads_five_times_leaves_no_process_behind(tmp_path:
         assert len(server.alive()) <= 4  # the supervisor, a server, one that ends or begins, a resource tracker
         server.send(signal.SIGINT)
         done = server.finish(timeout=20)
-        assert done.seconds < ENDED
+        assert done.seconds < in_time()
         assert server.leftovers() == []
     assert done.code == 0
     assert "Traceback" not in done.err
