@@ -118,9 +118,9 @@ class DeviceCore:
     def stop(self) -> None:
         """Close what `start` opened, in reverse order; control thread, when nobody uses the device any more."""
         self.recovery.stop()
+        self._copier.stop()  # first: copies that are under way read from the context and its memory
         self.pools.report()
         self._stack.close()
-        self._copier.stop()
 
     def join(self) -> None:
         """End the control thread; from any other thread, after `stop` (or a failed `start`)."""

@@ -81,11 +81,14 @@ class DeviceResult:
         if not self.holds:
             return StaleLease("this result was released: run the model again")
         if self.done and not (self.core.valid and self.generation == self.core.generation):
-            return StaleLease(
-                f"this result was on {self.core.name}, whose context was rebuilt or closed since, and went with it: "
-                "run the model again"
-            )
+            return self._gone()
         return None
+
+    def _gone(self) -> StaleLease:
+        return StaleLease(
+            f"this result was on {self.core.name}, whose context was rebuilt or closed since, and went with it: run "
+            "the model again"
+        )
 
     def read(self, wanted: Sequence[tuple[int, TensorSpec]]) -> Future[list[Array]]:
         """Copy these outputs to the host, once the run is over; from any thread. It fails with `problem`."""
@@ -100,7 +103,10 @@ class DeviceResult:
             else:
                 self.follow(lambda: begin(None))
 
-        self.core.post(begin, None)
+        try:
+            self.core.post(begin, None)
+        except SessionClosed:
+            raise self._gone() from None
         return outcome
 
     # -- device thread ----------------------------------------------------------------------------------------------
@@ -193,21 +199,29 @@ class DeviceResult:
         def over(copied: Future[list[Array]]) -> None:
             try:
                 core.post(ended, copied)
-            except SessionClosed as closed:
-                outcome.set_exception(closed)
+            except SessionClosed:  # the device is closed, and what it had is given back without us
+                finish(copied)
 
         def ended(copied: Future[list[Array]]) -> None:
             self.let_go()
             error = copied.exception()
+            if isinstance(error, AclError):
+                core.recovery.report(error)
+            finish(copied)
+
+        def finish(copied: Future[list[Array]]) -> None:
+            error = copied.exception()
             if error is None:
                 outcome.set_result(copied.result())
                 return
-            if isinstance(error, AclError):
-                core.recovery.report(error)
             ours = isinstance(error, AioascendError)
             outcome.set_exception(error if ours else AioascendError(f"copying a result to the host failed: {error!r}"))
 
-        copied = core.copy(copy)
+        try:
+            copied = core.copy(copy)
+        except SessionClosed:
+            outcome.set_exception(self._gone())
+            return
         self.hold()
         copied.add_done_callback(over)
 

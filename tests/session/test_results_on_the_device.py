@@ -531,3 +531,65 @@ async def test_closing_with_drain_waits_for_those_who_wait_for_another_run() -> 
         inside(a)._core.post(lambda _: inside(a)._settle(), None)
         assert (await waiting)[0].tolist() == (X + 3).tolist()
         await closing
+
+
+# -- read while the device is closed ----------------------------------------------------------------------------------
+
+
+async def test_a_result_that_is_being_read_when_the_last_session_closes_is_read_to_the_end() -> None:
+    session = aioascend.Session(kit.add(1), devices="emulator:0")
+    await session.open()
+    outputs = await session.infer(X, outputs="device")
+    go = threading.Event()
+    inside(session)._core.copy(go.wait, 10)  # the worker that reads is at something else
+    reading = asyncio.ensure_future(outputs.to_host())
+    await eventually(lambda: outputs.result.holds == 2)
+    closing = asyncio.ensure_future(session.aclose())
+    await eventually(lambda: inside(session)._core._copier._stopped)
+    go.set()
+    with anyio.fail_after(20):
+        assert (await reading)[0].tolist() == (X + 1).tolist()
+        await closing
+
+
+@pytest.mark.parametrize("where", ["post", "copy"])
+async def test_a_result_that_comes_to_be_read_too_late_is_stale(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(*_: Any) -> Any:
+        raise aioascend.SessionClosed("emulator:0 is closed")
+
+    async with aioascend.Session(kit.add(1), devices="emulator:0") as session:
+        outputs = await session.infer(X, outputs="device")
+        with monkeypatch.context() as patch, anyio.fail_after(20):
+            patch.setattr(inside(session)._core, where, closed)
+            with pytest.raises(aioascend.StaleLease, match="rebuilt or closed since"):
+                await outputs.to_host()
+        assert (await outputs.to_host())[0].tolist() == (X + 1).tolist()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_what_was_read_is_handed_out_although_the_device_was_closed_meanwhile(
+    fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with aioascend.Session(kit.add(1), devices="emulator:0") as session:
+        outputs = await session.infer(X, outputs="device")
+        core = inside(session)._core
+        post, read = core.post, core.driver.read_memory
+
+        def closed(function: Any, argument: Any) -> Any:
+            if function.__name__ == "ended":
+                raise aioascend.SessionClosed("emulator:0 is closed")
+            post(function, argument)
+
+        def failing(*_: Any) -> None:
+            raise MemoryError("no memory for an array")
+
+        monkeypatch.setattr(core, "post", closed)
+        monkeypatch.setattr(core.driver, "read_memory", failing if fails else read)
+        with anyio.fail_after(20):
+            if fails:
+                with pytest.raises(aioascend.AioascendError, match="no memory for an array"):
+                    await outputs.to_host()
+            else:
+                assert (await outputs.to_host())[0].tolist() == (X + 1).tolist()
+        monkeypatch.undo()
+        outputs.result.core.call(outputs.result.let_go).result(10)  # what `ended` would have done
