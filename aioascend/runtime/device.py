@@ -44,6 +44,9 @@ BufferT = TypeVar("BufferT", bound=Buffer)
 _INLINE_BYTES = 1 << 20
 """Up to this size pinned memory is zeroed on the caller's thread."""
 
+_MOST_BYTES = 1 << 62
+"""More is no size of anything, and would be cut down to fit a size_t."""
+
 
 class Device(Uncopyable):
     """One device with its streams, events and buffers; ``async with aioascend.Device("npu:0") as device:``.
@@ -130,6 +133,7 @@ class Device(Uncopyable):
             raise InvalidInput(f"malloc: wanted a whole number of bytes, given {nbytes!r}") from None
         if size < 1:
             raise InvalidInput(f"malloc: wanted at least 1 byte, given {size}")
+        _addressable("malloc", size)
         core = self._open_core()
         place = caller() if core.pools.tracing else None
         buffer = self._lend_idle(core, core.pools.device, size, place, DeviceBuffer)
@@ -150,6 +154,7 @@ class Device(Uncopyable):
         nbytes = math.prod(sizes) * kind.itemsize
         if nbytes < 1 or min(sizes, default=1) < 1 or kind.hasobject:
             raise InvalidInput(f"malloc_host: {kind} of shape {sizes} has no bytes to lock")
+        _addressable("malloc_host", nbytes)
         core = self._open_core()
         place = caller() if core.pools.tracing else None
 
@@ -363,3 +368,8 @@ def _close(opening: Future[DeviceCore], handles: _Handles) -> None:
     handles.release(core)
     core.control(core.recovery.leave, handles).result()
     process.leave(core)
+
+
+def _addressable(call: str, nbytes: int) -> None:
+    if nbytes > _MOST_BYTES:
+        raise InvalidInput(f"{call}: wanted at most {_MOST_BYTES} bytes, as an address can tell apart, given {nbytes}")

@@ -236,7 +236,10 @@ class DeviceLoop:
     def _burst(self) -> None:
         inbox = self._inbox
         for _ in range(len(inbox)):
-            function, argument = inbox.popleft()
+            try:
+                function, argument = inbox.popleft()
+            except IndexError:  # taken back meanwhile, as the thread has ended
+                break
             self._argument = argument
             try:
                 function(argument)

@@ -145,6 +145,8 @@ class Lane:
         place = self._free.pop()
         place.request, place.outlet = request, self.outlets.pop()
         self._running.append(place)
+        if self._hung:
+            return  # its streams are being aborted; what runs is queued anew then, and must not be there twice
         driver = self._driver
         timing = place.timing
         try:

@@ -161,6 +161,11 @@ class Buffer(Uncopyable):
         self.nbytes = holding.block.nbytes
 
     @property
+    def core(self) -> DeviceCore:
+        """The device that it is on."""
+        return self._core
+
+    @property
     def address(self) -> int:
         """The address, for use with other libraries; raises `StaleLease` after the release."""
         self.check()

@@ -36,6 +36,8 @@ from .request import Array, Request, too_late
 
 __all__ = ["Pipeline"]
 
+_HELD_S = 0.01  # between two looks at whether a lane takes a run again
+
 logger = logging.getLogger("aioascend.runtime")
 
 
@@ -285,8 +287,11 @@ class Pipeline(Keeper):
         self._repeated += 1
         self._handed_over[request] = None
 
-        def relieved(_: None) -> None:
+        def relieved(_: None = None) -> None:
             if request in self._handed_over:  # else the context was rebuilt meanwhile, and it is in line again
+                if self._lanes[index].held:
+                    self._core.later(_HELD_S, relieved)
+                    return
                 del self._handed_over[request]
                 self._lanes[index].launch(request)
                 self._core.settle(self._settle)

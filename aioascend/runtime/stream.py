@@ -67,7 +67,7 @@ class Event(Handle):
         Takes a round trip to the device thread (about 0.1 ms). Raises `AclError` when either is not complete.
         """
         self.check()
-        end.check()
+        _check_event("elapsed", self._core, end)
         if not (self.timing and end.timing):
             raise InvalidInput("elapsed needs two events made with create_event(timing=True)")
         driver = self._core.driver
@@ -106,6 +106,7 @@ class Stream(Handle):
                     f"copy: wanted a buffer of device.malloc or device.malloc_host as {argument}, "
                     f"given {type(buffer).__name__}"
                 )
+            _check_device("copy", self._core, buffer.core, f"a buffer as {argument}")
             buffer.check()
         self.check()
         to_device = isinstance(destination, DeviceBuffer)
@@ -136,12 +137,12 @@ class Stream(Handle):
 
     async def record(self, event: Event) -> None:
         """Queue the recording of `event`: it is complete when everything queued here before is."""
-        _check_event(event)
+        _check_event("record", self._core, event)
         await self._on_device_thread(lambda: event.record_on(self), event)
 
     async def wait(self, event: Event) -> None:
         """Let later work of this stream wait, on the device, for what `event` captured last."""
-        _check_event(event)
+        _check_event("wait", self._core, event)
         await self._on_device_thread(lambda: event.wait_on(self._stream), event)
 
     async def callback(self) -> None:
@@ -191,10 +192,16 @@ class Stream(Handle):
         self._core.call(self.new_point).result().wait_blocking(timeout=5.0)
 
 
-def _check_event(event: Event) -> None:
+def _check_event(call: str, core: DeviceCore, event: Event) -> None:
     if not isinstance(event, Event):
-        raise InvalidInput(f"wanted an event of device.create_event, given {type(event).__name__}")
+        raise InvalidInput(f"{call}: wanted an event of device.create_event, given {type(event).__name__}")
+    _check_device(call, core, event._core, "an event")
     event.check()
+
+
+def _check_device(call: str, core: DeviceCore, given: DeviceCore, what: str) -> None:
+    if given is not core:
+        raise InvalidInput(f"{call}: wanted {what} of {core.name}, given one of {given.name}: devices share none")
 
 
 def numpy_shape(shape: int | Sequence[int]) -> tuple[int, ...]:

@@ -93,6 +93,26 @@ async def test_misuse_is_refused_before_it_reaches_the_device() -> None:
             await stream.record(None)  # type: ignore[arg-type]
         with pytest.raises(aioascend.OutOfMemory):
             await device.malloc(1 << 50)
+        for call in (device.malloc(2**64 + 1024), device.malloc_host(2**64 + 1024), device.malloc_host((1 << 40,) * 2)):
+            with pytest.raises(aioascend.InvalidInput, match="as an address can tell apart"):
+                await call
+
+
+async def test_what_belongs_to_another_device_is_refused() -> None:
+    async with aioascend.Device("emulator:0") as here, aioascend.Device("emulator:1") as there:
+        stream = await here.create_stream()
+        memory, pinned = await here.malloc(64), await here.malloc_host(64)
+        event, mark = await there.create_event(timing=True), await here.create_event(timing=True)
+        for call in (
+            stream.copy(await there.malloc(64), pinned),
+            stream.copy(memory, await there.malloc_host(64)),
+            stream.record(event),
+            stream.wait(event),
+        ):
+            with pytest.raises(aioascend.InvalidInput, match="of emulator:0, given one of emulator:1"):
+                await call
+        with pytest.raises(aioascend.InvalidInput, match="elapsed: wanted an event of emulator:0, given one of emula"):
+            mark.elapsed(event)
 
 
 async def test_what_was_released_fails_loudly() -> None:

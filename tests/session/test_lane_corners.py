@@ -300,3 +300,58 @@ async def test_what_several_runs_are_told_with_is_told_to_each(
         assert all(result[0][0] == i + 1 for i, result in enumerate(results) if not told[i])
         assert (await session.infer(ones(1)))[0][0] == 2
         assert idle(session)
+
+
+@pytest.mark.parametrize("where", ["streams", "point"])
+async def test_a_stream_that_answers_with_failures_only_has_its_context_made_anew(
+    emulator: Emulator, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing tells that it is empty: what it may still touch is not used again in this context."""
+    async with aioascend.Device("emulator:0") as device, aioascend.Session(kit.add(1)) as session:
+        core = inside(session)._core
+        failing = core.driver.error(500002, "acl.rt.synchronize_stream")
+        stream = await device.create_stream()
+
+        def fails(*_: int) -> bool:
+            if core.generation == 1:
+                raise failing
+            return True
+
+        with monkeypatch.context() as patch:
+            patch.setattr(core.driver, "synchronize_stream", fails)
+            if where == "streams":
+                emulator.faults.fail("acl.mdl.execute_async", 500002)
+                with pytest.raises(aioascend.AclError):
+                    await session.infer(ones(1))
+            else:
+                point = core.call(stream.new_point).result(10)
+                core.call(lambda: point._reached(failing)).result(10)  # the completion has failed
+                with pytest.raises(aioascend.AclError):
+                    await point.wait()
+            await eventually(lambda: session.statistics().devices[0].rebuilds == 1 and session.ready, seconds=20)
+        assert (await session.infer(ones(1)))[0][0] == 2
+
+
+async def test_what_is_launched_while_the_streams_are_aborted_is_queued_once_and_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with aioascend.Session(kit.add(1)) as session:
+        pipeline = inside(session)
+        core, (lane,) = pipeline._core, pipeline.lanes
+        request = session._request(pipeline, [ones(1)])
+        queued: list[Any] = []
+
+        def launch() -> None:
+            lane._hung = True
+            with monkeypatch.context() as patch:
+                patch.setattr(core.driver, "queue_in", lambda *args: queued.append(args))
+                lane.launch(request)
+            lane._hung = False
+            place = lane._running.pop()
+            assert place.outlet is not None
+            lane.outlets.append(place.outlet)
+            lane.free(place)
+
+        core.call(launch).result(10)
+        assert not queued
+        assert (await session.infer(ones(1)))[0][0] == 2

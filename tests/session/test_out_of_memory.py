@@ -111,3 +111,28 @@ async def test_a_model_that_does_not_fit_leaves_room_for_one_that_does() -> None
     async with aioascend.Session(kit.big(4)) as session:
         ones = np.ones(4, np.float32)
         assert (await session.infer({"x": ones, "z": np.float32(1)}))["y"][0] == 2
+
+
+async def test_a_run_that_is_made_again_waits_for_a_lane_that_takes_none_now(
+    emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_out, calls = failing(emulator, "execute_async")
+    async with aioascend.Session(kit.add(1)) as session:
+        pipeline: Any = session._pipeline
+        core, (lane,) = pipeline._core, pipeline.lanes
+        relieve = core.memory.relieve
+
+        def hold_and_relieve() -> int:
+            core.call(lambda: setattr(lane, "_repeating", True)).result(10)  # others are run again, each alone
+            freed: int = relieve()
+            return freed
+
+        monkeypatch.setattr(core.memory, "relieve", hold_and_relieve)
+        run_out(1)
+        running = asyncio.ensure_future(session.infer(np.zeros(4, np.float32)))
+        await eventually(lambda: lane.held and pipeline._handed_over)
+        await asyncio.sleep(0.03)
+        assert calls[0] == 1
+        core.call(lambda: setattr(lane, "_repeating", False)).result(10)
+        assert (await running)[0][0] == 1
+        assert calls[0] == 2
