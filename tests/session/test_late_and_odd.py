@@ -114,3 +114,9 @@ async def test_an_outcome_that_waits_for_a_place_that_serves_another_by_then_is_
         pipeline._core.call(later).result(10)
         assert seen.is_set()
         assert np.array_equal((await session.infer(ones(1)))[0], ones(2))
+
+
+async def test_a_result_without_elements_comes_to_the_host_too() -> None:
+    async with aioascend.Session(kit.identity(1, (0, 3))) as session:
+        with await session.infer(np.zeros((0, 3), np.float32), outputs="device") as outputs:
+            assert (await outputs.to_host())[0].shape == (0, 3)
