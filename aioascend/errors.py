@@ -43,11 +43,24 @@ E = TypeVar("E", bound="AioascendError")
 
 
 def again(error: E) -> E:
-    """The same error for another request: each has a traceback and notes of its own."""
+    """The same error for another request, or to be kept: each has notes of its own, and a traceback once it is raised.
+
+    Nor have its causes the tracebacks of the original's: their frames would keep alive whatever they had to do with.
+    """
     twin = copy.copy(error)
-    twin.__cause__ = error.__cause__
+    twin.args = error.args  # with the notes, before Python 3.11
+    twin.__cause__ = _cause_again(error.__cause__)
     twin.__notes__ = list(getattr(error, "__notes__", ()))
     return twin
+
+
+def _cause_again(cause: BaseException | None) -> BaseException | None:
+    if isinstance(cause, AioascendError):
+        return again(cause)
+    try:
+        return copy.copy(cause)
+    except Exception:  # a class of others that cannot be made from its arguments
+        return None
 
 
 class AioascendError(Exception):

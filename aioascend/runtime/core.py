@@ -283,7 +283,7 @@ class DeviceCore:
         token, error = delivery
         armed = self._armed.pop(token, None)
         if armed is not None:
-            armed[1](error)
+            armed[1](None if error is None else again(error))  # which others are told as well
 
     def _lost(self, error: AclError) -> None:
         # On the report thread: reports do not come.

@@ -525,8 +525,7 @@ class Lane:
 
     def free(self, place: Place) -> None:
         """A confirmed place is free again."""
-        place.request = place.outlet = place.error = None
-        place.suspect = place.queued = False
+        place.clear()
         place.generation += 1
         self._free.append(place)
 

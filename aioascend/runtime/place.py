@@ -68,6 +68,11 @@ class Place:
         if self._kept is not None:
             self._kept.run_lost(aborted=aborted)
 
+    def clear(self) -> None:
+        """Refer to nothing of the request any more: it has its outcome, or was handed over."""
+        self.request = self.outlet = self.error = None
+        self.suspect = self.queued = False
+
     def part_with_outputs(self, fresh: DeviceBlock) -> None:
         """The outputs go with a result; the next run writes into `fresh`."""
         self._supplies.exchange(self.outputs, fresh)

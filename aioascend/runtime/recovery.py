@@ -52,6 +52,8 @@ class Recovery:
     def __init__(self, core: DeviceCore) -> None:
         self._core = core
         self.health = Health()
+        # What is kept of errors here are copies, and copies are what others are told: the frames of a traceback hold
+        # requests and their results, or whatever those who were told are at.
         self.last_error: AclError | None = None
         self._residents: dict[Resident, None] = {}  # in the order in which they came
         self._broken: dict[Resident, AioascendError] = {}  # the device is well, but they could not be restored
@@ -117,7 +119,7 @@ class Recovery:
         """
         reach = severity(error) if reach is None else reach
         if reach is not Severity.TASK:
-            self._core.post(self._observe, (error, reach))
+            self._core.post(self._observe, (again(error), reach))
 
     def statistics(self) -> tuple[DeviceStatistics]:
         """How the device is; from any thread."""
@@ -256,6 +258,7 @@ class Recovery:
 
     def interrupted(self, error: AclError, argument: object) -> None:
         """Something on the device thread was not done to its end: nobody may be left waiting for it."""
+        error = again(error)
         if isinstance(argument, Request):
             self._interrupted.append((argument, error))
         self._core.post(self._observe, (error, Severity.CONTEXT))
@@ -290,7 +293,7 @@ class Recovery:
             if one.error is not None and one not in guilty:
                 one.resident.fail(one.request, one.error)
             elif one in guilty and len(guilty) == 1 and cause is not None:
-                one.resident.fail(one.request, one.error or cause)
+                one.resident.fail(one.request, one.error or again(cause))
             elif one in guilty:
                 self._suspects.append(one)
             elif one.request.recalls > _MOST_RECALLS and cause is not None:
@@ -404,7 +407,7 @@ class Recovery:
                 except AioascendError as error:
                     if severity(error) is not Severity.TASK:
                         raise
-                    broken[resident] = error
+                    broken[resident] = again(error)
         except BaseException as error:
             failure = error
             self._take_down(None)
@@ -433,7 +436,8 @@ class Recovery:
             error = self._core.driver.as_error(failure, "the rebuild")
             if isinstance(failure, AioascendError) and isinstance(failure.__cause__, AclError):
                 error = failure.__cause__
-            if cause is not None and cause is not error:
+            error = again(error)
+            if cause is not None:
                 add_note(error, f"the context was being rebuilt after: {cause}")
             self.last_error = error
             self.health.failed(time.monotonic())
@@ -456,7 +460,7 @@ class Recovery:
         self._tell(next(iter(broken.values()), None))
         self._next_suspect()
 
-    def _tell(self, error: Exception | None) -> None:
+    def _tell(self, error: AioascendError | None) -> None:
         interrupted, self._interrupted = self._interrupted, []
         for request, why in interrupted:
             if not any(resident.knows(request) for resident in self._residents):
@@ -466,7 +470,7 @@ class Recovery:
             if error is None:
                 future.set_result(None)
             else:
-                future.set_exception(error)
+                future.set_exception(again(error))
 
     def _next_suspect(self) -> None:
         """Run the next request that may have killed the context, alone; without one everybody goes on."""
@@ -475,7 +479,7 @@ class Recovery:
         while self._suspects:
             one = self._suspects.popleft()
             if one.resident in self._broken:
-                one.resident.fail(one.request, self._broken[one.resident])
+                one.resident.fail(one.request, again(self._broken[one.resident]))
                 continue
             self._alone = True  # nobody leaves who has handed over a request
             one.resident.run_alone(one.request, self._next_suspect)
@@ -500,7 +504,7 @@ class Recovery:
                     outcomes[resident] = None
                 except BaseException as error:
                     ours = error if isinstance(error, AioascendError) else None
-                    outcomes[resident] = ours or self._core.driver.as_error(error, "a restore")
+                    outcomes[resident] = again(ours or self._core.driver.as_error(error, "a restore"))
             self._core.post(self._restored, outcomes)
 
         self._core.control(restore)

@@ -138,9 +138,10 @@ class DeviceSpares(_Spares[DeviceBlock]):
         return self.idle.pop()
 
     def renew(self) -> None:
-        """The context is another one: what belonged to the former goes, and so do the results."""
+        """The context is another one: what belonged to the former goes, and so do the results that were there."""
         super().renew()
-        self._alive.clear()  # their memory went with the context
+        for result in [one for one in self._alive if one.generation != self._core.generation]:
+            del self._alive[result]  # its memory went with the context
 
     def restock(self) -> None:
         """Have what was promised in the new context; control thread. Raises `OutOfMemory`."""
@@ -215,6 +216,7 @@ class PinnedSpares(_Spares[OutputBuffer]):
     def when_all_back(self, function: Callable[[], object]) -> bool:
         """True when none is lent; else call `function` once the last one is back. The session is closed."""
         self._closed = True
+        self._release_down_to(0)  # those that have come back since `close`
         self._on_all_back = function
         return not self.lent
 

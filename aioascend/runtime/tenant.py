@@ -231,13 +231,14 @@ class Tenant(ABC):
         casualties = []
         for lane in self._lanes:
             for place in lane.retire():
-                request = place.request
+                request, error, suspect = place.request, place.error, place.suspect
                 assert request is not None
+                place.clear()  # who keeps a place that is not used any more keeps no request by it, nor its results
                 if request.abandoned:
                     self._give_up(request)
                     continue
                 self._handed_over[request] = None
-                casualties.append(Casualty(self, request, place.error, place.suspect))
+                casualties.append(Casualty(self, request, error, suspect))
             self._repeated += lane.repeated
         self._lanes = []
         self._alone = None

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import pickle
-from types import ModuleType
+import sys
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from aioascend import errors
 from aioascend.driver import Backend
 from aioascend.driver.calls import Driver
 from aioascend.driver.codes import CODES, ErrorClass
-from aioascend.errors import AclError, DeviceLost, ExecutionFailed, OutOfMemory
+from aioascend.errors import AclError, AioascendError, DeviceLost, ExecutionFailed, ModelLoadError, OutOfMemory, again
 
 
 @pytest.fixture(scope="module")
@@ -72,3 +74,52 @@ def test_kinds_and_classes_agree_for_every_code(driver: Driver) -> None:
             assert info.error_class in (ErrorClass.INTERNAL, ErrorClass.DEVICE_LOST), code
         if info.error_class is ErrorClass.DEVICE_LOST:
             assert isinstance(error, (DeviceLost, ExecutionFailed)), code
+
+
+class _Odd(Exception):
+    def __init__(self, one: int, two: int) -> None:
+        super().__init__(one)
+
+
+def _raised(error: AioascendError, cause: Exception) -> AioascendError:
+    try:
+        try:
+            raise cause
+        except Exception as caught:
+            raise error from caught
+    except AioascendError as caught:
+        return caught
+
+
+def test_a_copy_of_an_error_and_of_what_caused_it_has_no_frames() -> None:
+    lost = _raised(DeviceLost(507010, "name", "meaning", "call", "npu:0"), OSError(2, "no such file"))
+    error = _raised(ModelLoadError("the model", path="a.om"), lost)
+    twin = again(error)
+    assert type(twin) is ModelLoadError
+    assert (str(twin), twin.path) == ("the model", "a.om")
+    cause = twin.__cause__
+    assert isinstance(cause, DeviceLost)
+    assert (cause.code, str(cause)) == (507010, str(lost))
+    assert repr(cause.__cause__) == repr(lost.__cause__)
+    assert cause.__cause__ is not None
+    assert [one.__traceback__ for one in (twin, cause, cause.__cause__)] == [None] * 3
+    assert error.__traceback__ is not None
+    assert error.__cause__ is lost
+
+
+@pytest.mark.parametrize("version", [(3, 10), (3, 11)])
+def test_a_copy_of_an_error_has_the_notes_of_the_original_and_then_its_own(
+    version: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(errors, "sys", SimpleNamespace(version_info=min(version, sys.version_info[:2])))
+    error = DeviceLost(507010, "name", "meaning", "call", "npu:0")
+    errors.add_note(error, "first")
+    twin = again(error)
+    errors.add_note(twin, "second")
+    said = ["\n".join([str(one), *getattr(one, "__notes__", [])]) for one in (error, twin)]
+    assert ["first" in one for one in said] == [True, True]
+    assert ["second" in one for one in said] == [False, True]
+
+
+def test_a_cause_that_cannot_be_copied_is_not_kept() -> None:
+    assert again(_raised(AioascendError("it failed"), _Odd(1, 2))).__cause__ is None

@@ -134,6 +134,23 @@ async def test_a_rebuild_that_fails_is_repeated_and_the_first_cause_is_told(emul
         assert (await session.infer(ones(1)))[0].tolist() == [2] * 4
 
 
+async def test_what_is_kept_of_an_error_keeps_nothing_alive_and_is_nobody_elses(emulator: Emulator) -> None:
+    async with aioascend.Device("emulator:0") as device, aioascend.Session(kit.add(1)) as session:
+        assert session._core is not None
+        recovery = session._core.recovery
+        emulator.faults.fail_task("execute", 507015)
+        told = await infer_all(session, 1)
+        first = recovery.last_error
+        emulator.faults.fail("acl.rt.create_context", 507899)
+        told += await asyncio.gather(device.rebuild(), device.rebuild(), return_exceptions=True)
+        kept = [first, recovery.last_error]
+        assert [type(error) for error in told] == [aioascend.ExecutionFailed, *[aioascend.DeviceLost] * 2]
+        assert [type(error) for error in kept] == [aioascend.ExecutionFailed, aioascend.DeviceLost]
+        assert len({id(error) for error in [*kept, *told]}) == 5
+        assert [error.__traceback__ for error in kept if error is not None] == [None, None]
+        await eventually(lambda: session.ready)
+
+
 # -- a lost device --------------------------------------------------------------------------------------------------
 
 

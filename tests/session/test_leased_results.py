@@ -222,6 +222,24 @@ async def test_arrays_outlive_their_session_which_says_nothing_and_closes_with_t
     assert [str(leak) for leak in emulator.report().leaks if leak.kind != "init"] == []
 
 
+async def test_arrays_that_are_dropped_while_their_session_closes_are_given_back(
+    emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with aioascend.Session(kit.pos()) as session:
+        kept = [await session.infer(X, outputs="leased") for _ in range(2)]
+        spares = inside(session).pinned_spares
+        close = spares.close
+
+        def drop_then() -> None:
+            close()
+            kept.clear()
+            gc.collect()
+
+        monkeypatch.setattr(spares, "close", drop_then)
+    await eventually(lambda: not emulator.threads)
+    assert [str(leak) for leak in emulator.report().leaks if leak.kind != "init"] == []
+
+
 async def test_arrays_outlive_a_rebuild(emulator: Emulator) -> None:
     async with aioascend.Device("emulator:0") as device, aioascend.Session(kit.pos(), depth=1) as session:
         kept = [await session.infer(X + value, outputs="leased") for value in range(2)]

@@ -258,6 +258,54 @@ async def test_a_suspect_whose_inputs_went_with_the_context_is_not_run_alone() -
         assert (await b.infer(X))[0].tolist() == (X + 2).tolist()
 
 
+@pytest.mark.parametrize("fault", ["call", "task"])
+@pytest.mark.parametrize("kind", ["leased", "device"])
+@pytest.mark.emulated(profile=Profile(compute_default=0.005))
+async def test_after_a_context_has_died_results_that_were_let_go_of_are_gone(
+    emulator: Emulator, kind: Any, fault: str
+) -> None:
+    session = aioascend.Session(kit.add(1), depth=3)
+    async with session:
+        errors: list[BaseException] = []
+        for nth in (3, 5, 7):
+            if fault == "call":
+                emulator.faults.fail("acl.mdl.execute_async", 507015, nth=nth)
+            else:
+                emulator.faults.fail_task("execute", 507015, nth=nth)
+            tickets = [await session.submit(X, outputs=kind) for _ in range(12)]
+            results = await asyncio.gather(*tickets, return_exceptions=True)
+            errors += [result for result in results if isinstance(result, BaseException)]
+            del tickets, results
+            gc.collect()  # the errors are kept, by the caller and for the statistics
+            await eventually(lambda: session.statistics().leased_results == session.statistics().device_results == 0)
+        assert session.statistics().devices[0].rebuilds == 3
+    await eventually(lambda: not emulator.threads)  # the device is closed, for which all of them must be back
+    assert all(isinstance(error, aioascend.AclError | aioascend.Overloaded) for error in errors)
+
+
+@pytest.mark.usefixtures("emulator")
+@SLOW
+async def test_results_of_suspects_that_were_run_alone_count_like_any() -> None:
+    async with aioascend.Session(kit.add(1), depth=3, device_results=3) as session:
+        old = await session.infer(X, outputs="device")
+        tasks = [asyncio.ensure_future(session.infer(X + value, outputs="device")) for value in range(2)]
+        await eventually(lambda: session.statistics().running == 2)
+        suspect_all(inside(session))
+        kill_context(session)
+        with anyio.fail_after(20):
+            kept = await asyncio.gather(*tasks)
+            await eventually(lambda: session.statistics().repeated == 2 and session.statistics().device_results == 2)
+            kept.append(await session.infer(X + 2, outputs="device"))
+            with pytest.raises(aioascend.Overloaded, match="3 results of this session are alive"):
+                await session.infer(X, outputs="device")
+        for value, one in enumerate(kept):
+            assert (await one.to_host())[0].tolist() == (X + value + 1).tolist()
+        del old, one
+        kept.clear()
+        tasks.clear()
+        await nothing_held(session)
+
+
 @pytest.mark.usefixtures("emulator")
 @pytest.mark.parametrize("short", [False, True])
 async def test_those_who_were_promised_room_have_it_in_the_next_context(emulator: Emulator, short: bool) -> None:
