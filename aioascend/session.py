@@ -76,7 +76,10 @@ class Session(Doors, Uncopyable):
 
     ``stall_timeout`` is how long one run may take, in seconds from when it could have begun, before its streams are
     aborted or, where the product cannot, its device counts as lost; None leaves that to the limits of the device. The
-    default is longer than any run we know of and shorter than those limits, which do not cover copies anyway.
+    default is longer than any run we know of and shorter than those limits, which do not cover copies anyway. Sessions
+    on one device share its cores, so that a run may rightly wait behind another session's: as long as one of those may
+    still be going on, the longest ``stall_timeout`` among them counts, and where that is None, none does. Give sessions
+    that share a device limits of the same size. A run that only waits for another session's result lengthens nobody's.
 
     ``device_results`` bounds the results of ``outputs="device"`` that are alive, or on their way, at once.
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..driver import Backend, DeviceName, Driver
@@ -77,6 +77,8 @@ class DeviceCore:
         self._next_token = itertools.count(1)
         self.points: dict[Point, None] = {}  # those that somebody awaits on a stream of his own
         self.teardown = Teardown(self.driver)
+        self._left_behind = False  # a stream that hangs, in the present context
+        self._lost_to: tuple[int, AclError] | None = None  # the latest context that a failure has ended
         self.pools = Pools(self.driver, self.quietly, self._dispose)
         self.memory = Relief(self.driver, self.pools.trim)
         self.recovery = Recovery(self)
@@ -95,6 +97,16 @@ class DeviceCore:
             return self._control.submit(function, *args)
         except RuntimeError:
             raise SessionClosed(f"{self.name} is closed") from None
+
+    def control_later(self, seconds: float, function: Callable[..., object], *args: Any) -> None:
+        """Run `function` on the control thread after so many seconds, unless the device is closed; from any thread."""
+
+        def again() -> None:
+            with suppress(SessionClosed):
+                self.control(function, *args)
+
+        with suppress(SessionClosed):
+            self.post(lambda _: self.later(seconds, again), None)
 
     def copy(self, function: Callable[..., T], *args: Any) -> Future[T]:
         """Run a large copy on the device's copy worker; from any thread."""
@@ -171,6 +183,9 @@ class DeviceCore:
 
     def close_context(self) -> None:
         """Undo `open_context`, if it is open: our own `set_device` and no other user's; control thread."""
+        if self._left_behind:
+            self.leave_context()
+            return
         self.valid = False
         self._context_stack.close()
 
@@ -178,6 +193,7 @@ class DeviceCore:
         """Leave an open context behind, because something in it hangs and destroying it would never return."""
         self.valid = False
         assert self._completion is not None
+        self._left_behind = False
         self.pools.close(stuck=True)
         self._completion.stop()
         self._context_stack.pop_all()
@@ -211,7 +227,39 @@ class DeviceCore:
     def check_generation(self, generation: int, what: str) -> None:
         """Raise `StaleLease` unless `generation` is the present context's."""
         if generation != self.generation or not self.valid:
-            raise StaleLease(f"this {what} belongs to an earlier context of {self.name}, which is gone; make a new one")
+            text = f"this {what} belongs to an earlier context of {self.name}, which is gone; make a new one"
+            raise self.gone(text, generation)
+
+    def lose(self, cause: AclError | None) -> None:
+        """The present context is of no use any more, because of `cause` if not at somebody's wish; device thread."""
+        self.valid = False
+        if cause is not None:
+            # A copy, without the traceback: that would keep alive what the failing call had.
+            self._lost_to = self.generation, again(cause)
+
+    def gone(self, text: str, generation: int) -> StaleLease:
+        """What those are told who want something of a context that is gone: with the first cause, where it is known."""
+        stale = StaleLease(text)
+        lost = self._lost_to
+        if lost is not None and lost[0] == generation:
+            stale.__cause__ = lost[1]
+            add_note(stale, f"the context was given up after: {lost[1]}")
+        return stale
+
+    @contextmanager
+    def bounded(self, seconds: float) -> Iterator[None]:
+        """What is given back meanwhile waits no longer than that for streams; control thread.
+
+        One that hangs and cannot be ended stays behind, and so does the context when it goes.
+        """
+        teardown, self.teardown = self.teardown, Teardown(self.driver, seconds)
+        try:
+            yield
+        finally:
+            teardown, self.teardown = self.teardown, teardown
+            self._left_behind = self._left_behind or bool(teardown.stuck)
+            for note in teardown.notes[:20]:
+                logger.warning("while closing: %s", note)
 
     def quietly(self, function: Callable[..., object], *args: Any) -> None:
         """Run one step of a teardown: what it fails with is noted, so that the steps after it still happen."""
@@ -261,8 +309,15 @@ class DeviceCore:
         assert self._completion is not None
         self._completion.hurry()
 
-    def disarm_stream(self, stream: int) -> None:
-        """Let nothing follow the completions of one stream that have not come; device thread."""
+    def disarm_stream(self, stream: int, error: AioascendError | None = None) -> None:
+        """Let nothing follow the completions of one stream that have not come; device thread.
+
+        Those who wait for a point on it are told `error`; a lane's streams have none.
+        """
+        if error is not None:
+            for point in [point for point in self.points if point.stream == stream]:
+                del self.points[point]
+                point.fail(again(error))
         for token, (armed, _) in list(self._armed.items()):
             if armed == stream:
                 self._armed[token] = (armed, _nothing)

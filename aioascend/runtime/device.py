@@ -6,6 +6,7 @@ import logging
 import math
 import operator
 import threading
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -41,6 +42,9 @@ H = TypeVar("H", bound="Handle | Buffer")
 BlockT = TypeVar("BlockT", bound=DeviceBlock)
 BufferT = TypeVar("BufferT", bound=Buffer)
 
+_CLOSE_S = 4.0
+_LOOK_S = 0.001  # until the next look at a stream that is not empty; twice as long each time, up to
+_LATEST_LOOK_S = 0.1
 _INLINE_BYTES = 1 << 20
 """Up to this size pinned memory is zeroed on the caller's thread."""
 
@@ -52,7 +56,8 @@ class Device(Uncopyable):
     """One device with its streams, events and buffers; ``async with aioascend.Device("npu:0") as device:``.
 
     Shares the device's threads and context with the sessions of the process. What was made through it is released when
-    it is closed, in reverse order and after the device is done with it.
+    it is closed, in reverse order and after the device is done with it, for which a close waits up to 4 s: synchronize
+    streams with longer work before. What has not ended by then is aborted where the product can, else left behind.
     """
 
     def __init__(self, name: str = "auto") -> None:
@@ -276,19 +281,47 @@ class _Handles:
         with self.lock:
             self.closed = True
         for handle in list(self._handles):
-            if isinstance(handle, Holding) and (place := handle.block.place) is not None:
+            if isinstance(handle, Holding) and not handle.released and (place := handle.block.place) is not None:
                 logger.warning("%s is closed with a %s not released, %s", core.name, handle, told(place))
+        end, pause = time.monotonic() + _CLOSE_S, _LOOK_S
         while self._handles:
-            core.control(self._release_latest, core).result()
+            if core.control(self._release_latest, core).result():
+                pause = _LOOK_S
+            elif time.monotonic() < end:
+                time.sleep(pause)
+                pause = min(2 * pause, _LATEST_LOOK_S)
+            else:
+                core.control(self._give_up, core).result()
 
-    def _release_latest(self, core: DeviceCore) -> None:
-        # Chosen on the control thread: a rebuild that comes first must find every handle that is not released. In one
-        # step: buffers are released on other threads too.
-        try:
-            latest, _ = self._handles.popitem()
-        except KeyError:
-            return
+    def _release_latest(self, core: DeviceCore) -> bool:
+        # Chosen on the control thread: a rebuild that comes first must find every handle that is not released.
+        latest = next(iter(self._latest_first()), None)
+        if latest is None:
+            return True
+        latest.released = True  # nothing more is queued on it, or for it
+        if not latest.is_idle():
+            return False
         core.quietly(latest.release_blocking)
+        self._handles.pop(latest, None)  # where it was released on another thread meanwhile
+        return True
+
+    def _give_up(self, core: DeviceCore) -> None:
+        """Release what is left, with the streams that hang aborted, ended by force or left behind."""
+        logger.warning(
+            "%s is closed while work on its streams has not ended in %g s: it is given up", core.name, _CLOSE_S
+        )
+        with core.bounded(0.0):
+            for handle in self._streams_first():
+                core.quietly(handle.release_blocking)
+                self._handles.pop(handle, None)
+
+    def _latest_first(self) -> list[Kept]:
+        with self.lock:
+            return list(reversed(list(self._handles)))
+
+    def _streams_first(self) -> list[Kept]:
+        # One that hangs may be destroyed by force, which ends what it does to the memory.
+        return sorted(self._latest_first(), key=lambda one: not isinstance(one, Stream))
 
     # What the recovery asks of a resident. Its owner decides what runs on its streams: nothing is waited for or kept.
 
@@ -318,11 +351,7 @@ class _Handles:
 
     def dismantle(self) -> None:
         """Give back everything but pinned memory, which arrays may lie over."""
-        with self.lock:
-            latest_first = list(reversed(list(self._handles)))
-        # Streams before the rest: one that hangs may be destroyed by force, which ends what it does to the memory.
-        latest_first.sort(key=lambda one: not isinstance(one, Stream))
-        for handle in latest_first:
+        for handle in self._streams_first():
             self._core.quietly(handle.go_stale)
 
     def restore(self) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
 from typing import Protocol, TypeVar
 
 from ..errors import AclError, AioascendError, StaleLease
 from ..scheduling.health import Severity
 from .background import wait_for
 from .core import DeviceCore
-from .draining import drain
+from .draining import glance
 from .residents import severity
 from .signal import Signal
 from .uncopyable import Uncopyable
@@ -19,7 +21,8 @@ __all__ = ["Handle", "Kept", "Point"]
 
 T = TypeVar("T")
 
-_SYNC_MS = 500  # how long the control thread waits for a stream without looking up
+_AGAIN_S = 0.005  # until the control thread looks again at a stream that is not empty; twice as long each time, up to
+_LATEST_AGAIN_S = 0.2
 
 
 def _nothing() -> None:
@@ -38,21 +41,68 @@ class Kept(ABC):
 
     def __init__(self, core: DeviceCore) -> None:
         self._core = core
-        self.released = False
+        self.released = False  # by its owner: not to be used any more
+        self._given_back = False
         self._gone = False  # with its context
+        self._waiting: list[Future[None]] | None = None  # for its release, once that has begun
         self.on_release: Callable[[], object] = lambda: None
 
-    def release_blocking(self) -> None:
-        """Give it back; control thread. A second call does nothing."""
-        if not self.released:
+    def release_soon(self) -> Future[None]:
+        """Give it back once the device is done with it, other work of the control thread going between; any thread."""
+        outcome: Future[None] = Future()
+        self._core.control(self._begin_release, outcome)
+        return outcome
+
+    def drop(self) -> None:
+        """The same where nobody waits for it; control thread."""
+        self._begin_release(None)
+
+    def _begin_release(self, outcome: Future[None] | None) -> None:
+        waiting = [] if outcome is None else [outcome]
+        if self._given_back:
+            for one in waiting:
+                one.set_result(None)
+        elif self._waiting is not None:
+            self._waiting += waiting
+        else:
+            self._waiting = waiting
             self.released = True
+            self._try_release(_AGAIN_S)
+
+    def _try_release(self, pause: float) -> None:
+        if self._given_back or self._gone or self.is_idle():
+            if self._waiting:
+                with suppress(BaseException):  # those who wait are told
+                    self.release_blocking()
+            else:
+                self._core.quietly(self.release_blocking)
+        else:
+            self._core.control_later(pause, self._try_release, min(2 * pause, _LATEST_AGAIN_S))
+
+    def is_idle(self) -> bool:
+        """Whether giving it back waits for nothing; control thread."""
+        return True
+
+    def release_blocking(self) -> None:
+        """Give it back, however long the device takes; control thread. A second call does nothing."""
+        if self._given_back:
+            return
+        self.released = self._given_back = True
+        waiting, self._waiting = self._waiting or [], []
+        try:
             self.on_release()
             if not self._gone:
                 self._release()
+        except BaseException as error:
+            for one in waiting:
+                one.set_exception(error)
+            raise
+        for one in waiting:
+            one.set_result(None)
 
     def go_stale(self) -> None:
         """The context goes: give back what must not outlive it; control thread."""
-        if not self.released and not self._gone:
+        if not self._given_back and not self._gone:
             self._gone = True
             self._release()
 
@@ -109,30 +159,34 @@ class Handle(Uncopyable, Kept):
     async def release(self) -> None:
         """Give it back to the driver, after the device is done with it; a second call does nothing."""
         if not self.released:
-            await wait_for(self._core.control(self.release_blocking))
+            await wait_for(self.release_soon())
 
 
 class Point:
     """A point on a stream that can be awaited; reaching it asks the stream for the status of what ran before.
 
-    `passed` is called on the device thread or the control thread when the stream is known to have reached it.
+    `passed` is called on the device thread or the control thread when the stream is known to have reached it; `ended`
+    tells whether the stream was given back.
     """
 
-    def __init__(self, core: DeviceCore, stream: int, passed: Callable[[], None]) -> None:
+    def __init__(
+        self, core: DeviceCore, stream: int, passed: Callable[[], None], ended: Callable[[], bool] = lambda: False
+    ) -> None:
         self._core = core
-        self._stream = stream
+        self.stream = stream
+        self._ended = ended
         self._passed = passed
         self._signal = Signal()
         self._error: AioascendError | None = None
 
     def arm(self) -> None:
         """Queue the completion; device thread. Raises `AclError`."""
-        self._core.arm(self._stream, self._reached)
+        self._core.arm(self.stream, self._reached)
         self._core.points[self] = None
         self._core.recovery.watch()
 
     def fail(self, error: AioascendError) -> None:
-        """The context goes, and the stream with it; device thread."""
+        """The stream goes, alone or with the context; device thread."""
         self._error = error
         self._signal.set(self._core.touch)
 
@@ -143,37 +197,42 @@ class Point:
         """
         driver = self._core.driver
         try:
-            driver.stream_query(self._stream)
+            driver.stream_query(self.stream)
         except Exception as failure:
             error = driver.as_error(failure, "acl.rt.stream_query")
             self._error = self._error or error
             self._core.recovery.report(error)
 
     def _reached(self, error: AclError | None) -> None:
-        self._core.points.pop(self, None)
-        if error is not None:
-            if severity(error):
-                self._core.recovery.report(error)
-                self.fail(error)
-                return
+        if error is not None and not severity(error):
             # The point may not have been reached: only the control thread may wait for the stream.
             self._error = error
-            self._core.control(self._synchronize)
+            self._core.control(self._synchronize, _AGAIN_S)
+            return
+        self._core.points.pop(self, None)
+        if error is not None:
+            self._core.recovery.report(error)
+            self.fail(error)
             return
         self._passed()
         self.ask()
         self._signal.set(self._core.touch)
 
-    def _synchronize(self) -> None:
+    def _synchronize(self, pause: float) -> None:
         core = self._core
-        empty, failures = drain(core.driver, self._stream, lambda: _SYNC_MS, lambda: core.valid)
-        for error in failures:
-            self._error = error
-            core.recovery.report(error)
-        if empty:
-            self._passed()
-        if failures and not empty and core.valid:  # only failures, again and again
-            core.recovery.report(failures[-1], Severity.CONTEXT)
+        if core.valid and not self._ended():
+            empty, failures = glance(core.driver, self.stream)
+            for error in failures:
+                self._error = error
+                core.recovery.report(error)
+            if empty is None:
+                core.control_later(pause, self._synchronize, min(2 * pause, _LATEST_AGAIN_S))
+                return
+            if empty:
+                self._passed()
+            elif core.valid:  # only failures, again and again
+                core.recovery.report(failures[-1], Severity.CONTEXT)
+        core.post(lambda _: core.points.pop(self, None), None)
         self._signal.set(lambda port: port.wake())
 
     async def wait(self, *, status: bool = True) -> None:

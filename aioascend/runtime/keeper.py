@@ -172,7 +172,7 @@ class Keeper(Tenant):
             # What the run has made of such inputs, an error included, means nothing.
             place.error, request.error = None, problem
         kept = ties.kept
-        if ties.outdated and request.error is None and not request.abandoned:
+        if place.queued and ties.outdated and request.error is None and not request.abandoned:
             place.forget_run()
             if place.may_write(again):
                 self._run_on_new_inputs(index, place)

@@ -445,7 +445,11 @@ class Lane:
     @property
     def sight(self) -> Sight:
         """What the watchdog sees."""
-        return Sight(self._ended, bool(self._running) and not self._retired, self._limit)
+        busy = bool(self._running) and not self._retired
+        request = self._running[0].request if busy else None
+        ties = None if request is None else request.ties
+        waits = ties is not None and not all(source.done for source in ties.sources)
+        return Sight(self._ended, busy, self._limit, waits)
 
     def ask(self) -> None:
         """Nothing has come for a while: a dead context may have dropped the callbacks, so ask the streams."""

@@ -29,6 +29,9 @@ class User(Protocol):
     queued: int
     passed: int
 
+    def is_idle(self) -> bool:
+        """Whether nothing is under way on it, as far as it can tell, or it hangs; control thread, hardly blocks."""
+
     def drain_blocking(self) -> bool:
         """Block until the stream is empty; control thread. False if it hangs."""
 
@@ -65,7 +68,7 @@ class Holding(Kept):
         if not self.released:
             if not self.at_rest:
                 return False
-            self.released = True
+            self.released = self._given_back = True
             self.on_release()
             self._give_back()
         return True
@@ -76,17 +79,26 @@ class Holding(Kept):
             return
 
         def release(_: None) -> None:
-            self._core.control(self._core.quietly, self.release_blocking)
+            self._core.control(self._core.quietly, self.drop)
 
         try:
             self._core.post(release, None)
         except (SessionClosed, ForkedProcess):
             pass  # it went with its device, or is the parent's
 
-    def _release(self) -> None:
+    def is_idle(self) -> bool:
+        """Whether no stream may touch it any more, or those that may hang; control thread."""
+        self._await_queueing()
+        return all(stream.passed >= mark or stream.is_idle() for stream, mark in self._marks.items())
+
+    def _await_queueing(self) -> None:
         if self._under_way:
             self._core.call(lambda: None).result()  # by then they are queued
-        drained = [stream.drain_blocking() for stream in self._marks]  # all of them, whatever became of the first
+
+    def _release(self) -> None:
+        self._await_queueing()
+        # All of them, whatever became of the first.
+        drained = [stream.passed >= mark or stream.drain_blocking() for stream, mark in self._marks.items()]
         if all(drained):
             self._give_back()
         else:
@@ -186,7 +198,7 @@ class Buffer(Uncopyable):
         Returns at once when every copy from or to it was waited for.
         """
         if not self.holding.release_now():
-            await wait_for(self._core.control(self.holding.release_blocking))
+            await wait_for(self.holding.release_soon())
 
     async def __aenter__(self: BufferT) -> BufferT:
         return self

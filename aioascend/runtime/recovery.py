@@ -269,7 +269,7 @@ class Recovery:
         """Everybody lets go of the device; then the context is rebuilt."""
         self._draining = self._alone = False
         core = self._core
-        core.valid = False
+        core.lose(cause)
         casualties = [casualty for resident in self._residents for casualty in resident.retire(cause)]
         innocent = self._judge(casualties, cause)
         core.disarm(cause or StaleLease(f"the context of {core.name} was rebuilt, and its streams are gone"))
@@ -314,7 +314,7 @@ class Recovery:
         logger.error("%s is lost: %s", self._core.name, error)
         self._draining = self._alone = False
         core = self._core
-        core.valid = False
+        core.lose(error)
         for resident in self._residents:
             for casualty in resident.retire(error):
                 casualty.resident.fail(casualty.request, again(casualty.error or error))

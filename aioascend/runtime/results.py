@@ -85,9 +85,10 @@ class DeviceResult:
         return None
 
     def _gone(self) -> StaleLease:
-        return StaleLease(
+        return self.core.gone(
             f"this result was on {self.core.name}, whose context was rebuilt or closed since, and went with it: run "
-            "the model again"
+            "the model again",
+            self.generation,
         )
 
     def read(self, wanted: Sequence[tuple[int, TensorSpec]]) -> Future[list[Array]]:

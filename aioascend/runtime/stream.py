@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from ..driver.constants import EventFlag
-from ..errors import InvalidInput
+from ..errors import InvalidInput, StaleLease
 from .core import DeviceCore
+from .draining import glance
 from .handles import Handle, Point
 from .memory import Buffer, DeviceBuffer, PinnedBuffer
 
@@ -160,16 +161,32 @@ class Stream(Handle):
 
     def new_point(self) -> Point:
         """A point behind everything that is queued now; device thread."""
-        point = Point(self._core, self._stream, partial(self._reached, self.queued))
+        point = Point(self._core, self._stream, partial(self._reached, self.queued), self._is_over)
         point.arm()
         return point
 
     def _reached(self, queued: int) -> None:
         self.passed = max(self.passed, queued)
 
+    def _is_over(self) -> bool:
+        return self._given_back or self._gone
+
+    def is_idle(self) -> bool:
+        """Whether the stream is empty, or answers with nothing but failures; control thread."""
+        return self._is_over() or self._look() is not None
+
+    def _look(self) -> bool | None:
+        queued = self.queued
+        empty, failures = glance(self._core.driver, self._stream)
+        for failure in failures:
+            self._core.teardown.note(str(failure))
+        if empty:
+            self._reached(queued)
+        return empty
+
     def drain_blocking(self) -> bool:
         """Block until the stream is empty, whatever its tasks failed with; control thread. False if it hangs."""
-        if not self.released and not self._gone:
+        if not self._is_over():
             queued = self.queued
             self._core.teardown.finish_stream(self._stream)
             if self._stream in self._core.teardown.stuck:
@@ -181,7 +198,7 @@ class Stream(Handle):
     def _release(self) -> None:
         core = self._core
         if core.valid:
-            core.quietly(self._pass_last_point)
+            core.quietly(self._pass_last_point if self._look() else self._fail_points)
         core.teardown.finish_stream(self._stream)
         core.quietly(core.detach, self._stream)
         core.teardown.destroy_stream(self._stream)
@@ -190,6 +207,14 @@ class Stream(Handle):
     def _pass_last_point(self) -> None:
         # Callbacks that are still on their way would arrive at a thread without a subscription (pyACL reference §22).
         self._core.call(self.new_point).result().wait_blocking(timeout=5.0)
+
+    def _fail_points(self) -> None:
+        # It is not waited for any longer, and what is armed on it may never come.
+        name = self._core.name
+        gone = StaleLease(
+            f"this stream of {name} was closed before it had done what was queued on it, which was given up"
+        )
+        self._core.call(lambda: self._core.disarm_stream(self._stream, gone)).result()
 
 
 def _check_event(call: str, core: DeviceCore, event: Event) -> None:

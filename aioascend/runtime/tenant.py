@@ -70,6 +70,7 @@ class Tenant(ABC):
         self._held = False  # nothing new reaches the device: its context is being rebuilt, or somebody runs alone
         self._refused: AioascendError | None = None  # what everybody is refused with while the device is lost
         self._handed_over: dict[Request, None] = {}  # to the recovery
+        self._retired_from = 0  # the generation of the context that it had to let go of last
         self._to_save: list[Request] = []
         self._alone: tuple[Request, Callable[[], None]] | None = None
         self._repeated = 0
@@ -227,6 +228,7 @@ class Tenant(ABC):
     def retire(self, cause: AclError | None) -> list[Casualty]:
         """Hand over the requests that are on the device, oldest first."""
         self._held = True
+        self._retired_from = self._core.generation
         self.leases.hold()
         casualties = []
         for lane in self._lanes:
@@ -274,9 +276,10 @@ class Tenant(ABC):
         return request.ties is not None and bool(request.ties.residents)
 
     def _lost_inputs(self) -> StaleLease:
-        return StaleLease(
+        return self._core.gone(
             f"inputs of this request were on {self._core.name}, whose context was rebuilt before the run was over, and "
-            "went with it: run again what they came from"
+            "went with it: run again what they came from",
+            self._retired_from,
         )
 
     def save(self) -> None:

@@ -2,7 +2,8 @@
 
 A lane stalls when the first of its runs could have begun long enough ago and has not ended. Runs of other lanes may go
 first, because lanes share the cores: the time counts anew whenever another lane ends one of the first few runs since
-then, and as long as such a run may still be going on, its own limit counts if it is longer. So neither a long queue
+then, and as long as such a run may still be going on, its own limit counts if it is longer, unless it waits for
+another lane's result, because then it keeps no core from anybody. So neither a long queue
 that moves nor a slow run within its limit is ever taken for a stall; a stall is noticed up to a few looks late.
 """
 
@@ -27,6 +28,7 @@ class Sight:
     ended: int
     busy: bool
     limit: float | None = None  # seconds; None: for ever
+    waits: bool = False  # its first run cannot begin before a run of another lane has ended
 
 
 @dataclass
@@ -69,7 +71,7 @@ class Watchdog(Generic[K]):
                 if seen < _TURNS and ended > seen:
                     head.since = now
                     head.seen[other] = ended
-                if ended < _TURNS and sight.busy:
+                if ended < _TURNS and sight.busy and not sight.waits:
                     limit = max(limit, inf if sight.limit is None else sight.limit)
             if now - head.since >= limit:
                 stalled.append(key)

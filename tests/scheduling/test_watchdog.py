@@ -99,3 +99,17 @@ def test_a_lane_without_a_limit_never_stalls_and_is_looked_after_all_the_same() 
     assert watchdog.look(2e9, {"a": Sight(1, True)}) == ([], [])
     assert watchdog.look(3e9, {"a": Sight(1, False)}) == ([], [])
     assert watchdog.look(4e9, {}) == ([], [])
+
+
+def test_a_lane_that_only_waits_for_the_result_of_another_keeps_no_core_from_anybody() -> None:
+    watchdog: Watchdog[str] = Watchdog()
+    for now, stalled in ((0.0, []), (0.5, []), (1.0, ["hung"])):
+        sights = {
+            "hung": Sight(0, True, 1.0),
+            "reader": Sight(0, True, 300.0, waits=True),
+            "endless": Sight(0, True, None, True),
+        }
+        assert watchdog.look(now, sights)[1] == stalled
+    for now, stalled in ((0.0, []), (1.0, []), (300.0, ["hung", "reader"])):  # one that may hold a core counts
+        watchdog = watchdog if now else Watchdog()
+        assert watchdog.look(now, {"hung": Sight(0, True, 1.0), "reader": Sight(0, True, 300.0)})[1] == stalled

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections.abc import Awaitable
 from concurrent.futures import Future
 from typing import Any
 
@@ -243,6 +244,60 @@ async def test_a_chain_on_a_context_that_dies_goes_on_where_the_host_has_what_it
         await nothing_held(a, b)
 
 
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("function", ["rt.stream_wait_event", "update_data_buffer", "rt.record_event"])
+async def test_who_loses_his_inputs_with_the_context_is_told_what_it_died_of(emulator: Emulator, function: str) -> None:
+    async with (
+        aioascend.Device("emulator:0") as device,
+        aioascend.Session(kit.add(1)) as a,
+        aioascend.Session(kit.add(2)) as b,
+    ):
+        kept = await a.infer(X, outputs="device")
+        memory = await device.malloc(64)
+        emulator.faults.fail(f"acl.{function}", 507015)
+        with anyio.fail_after(20):
+            errors = [await _refusal(b.infer(kept))]  # his own launch
+            await eventually(lambda: device.generation == 2 and b.ready, seconds=20)
+            errors += [await _refusal(b.infer(kept)), await _refusal(kept.to_host()), await _refusal(_address(memory))]
+        for error in errors:
+            assert isinstance(error.__cause__, aioascend.AclError)
+            assert error.__cause__.code == 507015
+            assert function in error.__cause__.call
+            told = f"{error} {getattr(error, '__notes__', '')}"
+            assert "507015" in told
+            assert function in told
+        await device.rebuild()  # at somebody's wish: what went with that context had no cause
+        later = await a.infer(X, outputs="device")
+        await device.rebuild()
+        assert (await _refusal(b.infer(later))).__cause__ is None
+
+
+@pytest.mark.usefixtures("emulator")
+@pytest.mark.parametrize("function", ["rt.stream_wait_event", "update_data_buffer", "rt.record_event"])
+async def test_a_reader_that_cannot_be_launched_fails_alone_with_what_failed(emulator: Emulator, function: str) -> None:
+    async with (
+        aioascend.Device("emulator:0") as device,
+        aioascend.Session(kit.add(1)) as a,
+        aioascend.Session(kit.add(2)) as b,
+    ):
+        kept = await a.infer(X, outputs="device")
+        emulator.faults.fail(f"acl.{function}", 507000)
+        with anyio.fail_after(20), pytest.raises(aioascend.AclError, match="507000"):
+            await b.infer(kept)
+        assert (await b.infer(kept))[0].tolist() == (X + 3).tolist()
+        assert device.generation == 1
+
+
+async def _address(memory: aioascend.DeviceBuffer) -> int:
+    return memory.address
+
+
+async def _refusal(call: Awaitable[object]) -> aioascend.StaleLease:
+    with pytest.raises(aioascend.StaleLease) as caught:
+        await call
+    return caught.value
+
+
 @pytest.mark.usefixtures("emulator")
 @SLOW
 async def test_a_suspect_whose_inputs_went_with_the_context_is_not_run_alone() -> None:
@@ -436,6 +491,26 @@ async def test_a_device_that_is_lost_fails_the_whole_chain_and_comes_back(emulat
 
 
 # -- streams that hang ------------------------------------------------------------------------------------------------
+
+
+@SERVER
+@pytest.mark.usefixtures("emulator")
+@pytest.mark.parametrize("patience", [600.0, None])
+async def test_a_producer_that_hangs_is_found_whatever_patience_its_readers_have(
+    emulator: Emulator, patience: float | None
+) -> None:
+    async with (
+        aioascend.Session(kit.add(1), stall_timeout=0.4) as a,
+        aioascend.Session(kit.add(2), stall_timeout=patience) as b,
+    ):
+        emulator.faults.hang("execute")
+        hanging = await a.submit(X, outputs="device")
+        reader = asyncio.ensure_future(b.infer(hanging.tensors))
+        with anyio.fail_after(20):
+            results = await asyncio.gather(hanging, reader, return_exceptions=True)
+        for result in results:
+            assert isinstance(result, aioascend.AclError)
+            assert "stall_timeout=0.4 s" in str(result)
 
 
 @SERVER
