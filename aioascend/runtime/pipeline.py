@@ -288,7 +288,8 @@ class Pipeline(Keeper):
         self._handed_over[request] = None
 
         def relieved(_: None = None) -> None:
-            if request in self._handed_over:  # else the context was rebuilt meanwhile, and it is in line again
+            # Else the context is being rebuilt or was, and it is in line again.
+            if request in self._handed_over and self._lanes:
                 if self._lanes[index].held:
                     self._core.later(_HELD_S, relieved)
                     return

@@ -136,3 +136,25 @@ async def test_a_run_that_is_made_again_waits_for_a_lane_that_takes_none_now(
         core.call(lambda: setattr(lane, "_repeating", False)).result(10)
         assert (await running)[0][0] == 1
         assert calls[0] == 2
+
+
+@pytest.mark.logs_errors
+async def test_a_run_that_is_to_be_made_again_when_the_context_dies_is_made_in_the_next(
+    emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_out, _ = failing(emulator, "execute_async")
+    async with aioascend.Session(kit.add(1)) as session:
+        pipeline: Any = session._pipeline
+        core = pipeline._core
+        relieve = core.memory.relieve
+
+        def die_and_relieve() -> int:
+            core.recovery.report(core.driver.error(507015, "acl.rt.test"))
+            core.call(lambda: None).result(10)  # by then everybody has let go of the device
+            freed: int = relieve()
+            return freed
+
+        monkeypatch.setattr(core.memory, "relieve", die_and_relieve)
+        run_out(1)
+        assert (await session.infer(np.zeros(4, np.float32)))[0][0] == 1
+        assert session.statistics().devices[0].rebuilds == 1
