@@ -53,7 +53,7 @@ class Keeper(Tenant):
 
     # -- from any thread -----------------------------------------------------------------------------------------------
 
-    def tie(self, given: list[Any], kind: OutputKind) -> tuple[Ties | None, list[Array]]:
+    def tie(self, given: list[Any], kind: OutputKind) -> tuple[Ties, list[Array]]:
         """What a request with these checked inputs has on the device, and leaves there, and its inputs on the host.
 
         Raises `InvalidInput` for a tensor on another device or with too little room, and `StaleLease`.
@@ -67,8 +67,6 @@ class Keeper(Tenant):
                 residents[index] = value
             else:
                 arrays.append(value)
-        if kind == "owned" and not residents:
-            return None, arrays
         stayed = None
         if kind == "device":
             result = DeviceResult(core, plan(signature.output_nbytes))
