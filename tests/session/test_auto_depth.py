@@ -61,7 +61,7 @@ async def test_three_stages_of_equal_length_get_three_places(caplog: pytest.LogC
 @pytest.mark.emulated(profile=Profile(compute_default=0.02))
 @pytest.mark.usefixtures("emulator")
 async def test_where_everything_is_compute_one_place_is_enough() -> None:
-    async with aioascend.Session(kit.add(1), depth=aioascend.AutoDepth(gain=0.9, seconds=30)) as session:
+    async with aioascend.Session(kit.add(1), depth=aioascend.AutoDepth(gain=3.0, seconds=30)) as session:
         assert session.depth == 1
         assert "depth 2 brings" in session.depth_reason
 
