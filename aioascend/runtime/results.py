@@ -230,6 +230,6 @@ class DeviceResult:
 def _caused(error: Exception) -> AioascendError:
     """The error of a run, for those who wanted its result."""
     twin = again(error if isinstance(error, AioascendError) else AioascendError(repr(error)))
-    if _CAUSED not in (*getattr(twin, "__notes__", ()), str(twin)):
+    if _CAUSED not in "\n".join([str(twin), *getattr(twin, "__notes__", [])]):  # before CPython 3.11 it is in the text
         add_note(twin, _CAUSED)
     return twin
