@@ -15,7 +15,6 @@ from .args import Failure, call
 from .borrowed import Borrowed, Borrowings
 from .compile import load_network
 from .contexts import Context
-from .device_model import Stream
 from .dry import DryNetwork
 from .findings import counted, here
 from .free_shapes import FreeRuns
@@ -24,6 +23,7 @@ from .model import Computation, Execute, Model, accesses
 from .offline import Source, from_memory, from_path
 from .order import runs_after
 from .process import Process
+from .streams import Stream
 from .tensors import Tensor
 from .waiting import wait_for_stream
 

@@ -12,9 +12,10 @@ from . import codes
 from .acl_tensor import TensorCalls, TensorDesc
 from .acl_top import TopCalls
 from .args import Failure, call
-from .device_model import Fault, Work
+from .device_model import Work
 from .memory import Block
 from .process import Process
+from .streams import Fault
 from .tensors import BY_ACL
 
 Array = Any

@@ -7,8 +7,8 @@ from typing import Any
 from . import codes
 from .args import Failure, call
 from .contexts import Context
-from .device_model import Stream
 from .process import Device, Process
+from .streams import Stream
 from .waiting import wait_for_device, wait_for_stream_to_end
 
 _MEMORY_ATTRIBUTES = range(18)

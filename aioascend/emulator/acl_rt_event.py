@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from . import codes
 from .args import Failure, call
-from .device_model import Event, Flavour, Marker
 from .process import Process
+from .streams import Event, Flavour, Marker
 from .tasks import LegacyWait, Record, Reset, Wait
 from .waiting import wait_for_event_id, wait_for_record
 

@@ -7,10 +7,11 @@ from time import perf_counter
 
 from . import codes, gil
 from .args import Failure, call
-from .device_model import ComputeUnit, Fault, Stream, Work
+from .device_model import ComputeUnit, Work
 from .findings import here
 from .memory import Block, allocate_pinned, fill_released, move, move_held
 from .process import Process
+from .streams import Fault, Stream
 from .waiting import look_ahead_at_stream, wait_for_stream
 
 _USED = "use-after-free"

@@ -11,10 +11,10 @@ from typing import Any
 
 from . import codes, gil
 from .args import Failure, call
-from .device_model import ReportQueue
 from .engine import Engine
 from .findings import call_site, counted
 from .process import Process
+from .streams import ReportQueue
 from .tasks import Callback, undelivered
 from .wait_graph import HostWait
 from .waiting import look_ahead, stay

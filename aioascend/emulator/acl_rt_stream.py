@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from . import codes
 from .args import Failure, call
-from .device_model import Stream
 from .engine import Engine
 from .findings import counted
 from .process import Process
+from .streams import Stream
 from .tasks import undelivered
 from .waiting import wait_for_stream, wait_for_stream_to_end
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from .device_model import Fault, Stream
+from .streams import Fault, Stream
 
 if TYPE_CHECKING:
     from .happens_before import Step

@@ -16,10 +16,10 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from enum import IntEnum
 from functools import partial
-from threading import Thread
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from . import codes
+from .streams import Fault, Marker, State, Stream
 
 if TYPE_CHECKING:
     from .findings import Site
@@ -32,30 +32,6 @@ class Step(IntEnum):
     DONE = 0
     PARKED = 1
     WORK = 2
-
-
-class State(IntEnum):
-    """Where a stream stands."""
-
-    IDLE = 0
-    READY = 1
-    RUNNING = 2
-    PARKED = 3
-
-
-class Flavour(IntEnum):
-    """Which function made an event; the rules differ (reference §7)."""
-
-    PLAIN = 0
-    LEGACY = 1
-    EX = 2
-
-
-class Waiter(Protocol):
-    """A host thread that waits; `wake` may be called once, from any thread."""
-
-    def wake(self, code: int) -> None:
-        """Let the thread go with this status."""
 
 
 class Watch(Protocol):
@@ -72,145 +48,6 @@ class Watch(Protocol):
 
     def tell(self) -> None:
         """Called when the lock is not held."""
-
-
-class Fault:
-    """Why a task failed: a status code, a sentence, and the rule that was broken if it was one."""
-
-    __slots__ = ("code", "rule", "text")
-
-    def __init__(self, code: int, text: str, rule: str = "") -> None:
-        self.code = code
-        self.text = text
-        self.rule = rule
-
-
-class Stream:
-    """A FIFO queue of tasks.
-
-    `submitted` and `completed` count tasks; `fault` is the failure not yet reported to the host.
-    """
-
-    __slots__ = (
-        "aborted",
-        "completed",
-        "context",
-        "failure_mode",
-        "fault",
-        "flags",
-        "handle",
-        "line",
-        "priority",
-        "queue",
-        "ready_at",
-        "report",
-        "state",
-        "submitted",
-        "waiters",
-    )
-
-    def __init__(self, handle: int = 0, context: Any = None, priority: int = 0, flags: int = 0) -> None:
-        self.handle = handle
-        self.context = context
-        self.priority = priority
-        self.flags = flags
-        self.queue: deque[Task] = deque()
-        self.state = State.IDLE
-        self.submitted = 0
-        self.completed = 0
-        self.waiters: deque[tuple[int, Waiter]] = deque()
-        self.fault: Fault | None = None
-        self.report: ReportQueue | None = None
-        # None: never set, which is to continue
-        self.failure_mode: int | None = None
-        self.aborted = False
-        # with a time profile: when, on the device's clock, the stream got to where it stands
-        self.ready_at = 0.0
-        # what a watch knows of it
-        self.line: Any = None
-
-    def take_fault(self) -> Fault | None:
-        """The pending failure, which is reported once; the one that ended the context is reported again and again."""
-        fault = self.fault
-        self.fault = None
-        if fault is None and self.context is not None:
-            fault = self.context.stopped
-        return fault
-
-    def fail(self, fault: Fault) -> None:
-        """Note a failure; the first one not yet reported stays."""
-        if self.fault is None:
-            self.fault = fault
-
-    def __repr__(self) -> str:
-        return f"<Stream {self.handle:#x} {self.state.name.lower()} {self.completed}/{self.submitted} done>"
-
-
-class Marker:
-    """One record of an event: what later waits and queries of that event refer to."""
-
-    __slots__ = ("done", "mark", "parked", "time", "waiters")
-
-    def __init__(self) -> None:
-        self.done = False
-        # what a watch knows of it
-        self.mark: Any = None
-        self.time = 0.0
-        self.parked: list[tuple[Stream, Task]] = []
-        self.waiters: list[Waiter] = []
-
-    def is_done(self) -> bool:
-        """Whether the stream has got there."""
-        return self.done
-
-
-class Event:
-    """An event of one of the three flavours.
-
-    `marker` is the latest record *submitted*. `raised` is the device-side flag of the legacy flavour: set by a record
-    when the stream reaches it, cleared by a reset.
-    """
-
-    __slots__ = ("context", "flags", "flavour", "handle", "marker", "order", "parked", "raised", "waits")
-
-    def __init__(self, handle: int = 0, context: Any = None, flavour: Flavour = Flavour.EX, flags: int = 1) -> None:
-        self.handle = handle
-        self.context = context
-        self.flavour = flavour
-        self.flags = flags
-        self.marker: Marker | None = None
-        self.raised = False
-        self.parked: list[tuple[Stream, Task]] = []
-        self.waits = 0
-        # what a watch knows of it
-        self.order: Any = None
-
-
-class ReportQueue:
-    """Callbacks that wait for one host thread, in the order in which their streams reached them."""
-
-    __slots__ = ("current", "entries", "leaving", "owner", "streams", "thread", "waiter")
-
-    def __init__(self, thread: int, owner: Thread | None = None) -> None:
-        self.thread = thread
-        # None where the thread is not Python's own
-        self.owner = owner
-        self.streams: set[Stream] = set()
-        self.entries: deque[Callback] = deque()
-        self.waiter: Waiter | None = None
-        self.current: Callback | None = None
-        self.leaving: list[Waiter] = []
-
-    def ended(self) -> bool:
-        """Whether the thread has certainly ended, so that what waits for it is never run."""
-        return self.owner is not None and not self.owner.is_alive()
-
-    def wake(self, code: int) -> None:
-        """Wake the thread inside ``process_report``, if it is there."""
-        waiter = self.waiter
-        if waiter is not None:
-            self.waiter = None
-            waiter.wake(code)
 
 
 class Task:
@@ -259,12 +96,17 @@ class Lane:
 
 
 class ComputeUnit:
-    """What never runs twice at once: a loaded model."""
+    """What never runs twice at once: a loaded model.
 
-    __slots__ = ("busy",)
+    `brief`: a run of it takes so little that the driver treats it like inline work; `runs` counts them.
+    """
+
+    __slots__ = ("brief", "busy", "runs")
 
     def __init__(self) -> None:
         self.busy = False
+        self.brief = False
+        self.runs = 0
 
 
 class Work(Task):
@@ -368,6 +210,8 @@ class DeviceModel:
         self.deadlines: list[tuple[float, int, Callable[[], None]]] = []
         # event records that are queued: each has an id of the device until it is done (reference §7)
         self.records = 0
+        # the stream of the work that is finished now goes behind all that are ready, and not before them
+        self.last = False
         # a task that fails with one of these leaves its context dead
         self.fatal: frozenset[int] = frozenset()
         # set by whoever injects faults: seconds by which the next callback is late
@@ -473,7 +317,7 @@ class DeviceModel:
             stream.ready_at = max(stream.ready_at, work.deadline)
         if stream.queue:
             stream.state = State.READY
-            self.ready.appendleft(stream)
+            (self.ready.append if self.last else self.ready.appendleft)(stream)
         else:
             stream.state = State.IDLE
         work.finished(self)  # behind those that waited for its lane: a stream with a long queue starves no other

@@ -15,11 +15,12 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable
-from time import perf_counter
+from time import perf_counter, thread_time
 
 from . import codes, gil
 from .args import Failure
-from .device_model import DeviceModel, Fault, Stream, Task, Work
+from .device_model import ComputeUnit, DeviceModel, Task, Work
+from .streams import Fault, Stream
 from .timers import exact_timers
 
 
@@ -57,6 +58,12 @@ class HostWaiter:
 _BEGINNING = 0.05
 _GLANCE = 0.001
 
+# seconds of a run that is not worth waking another thread for, every how many runs of a model it is measured, and the
+# seconds of such runs after which other streams have their turn
+_BRIEF = 100e-6
+_MEASURED = 16
+_TURN = 1e-3
+
 _HUNG = Fault(codes.SUCCESS, "a task that never ends")
 
 
@@ -93,6 +100,10 @@ class Engine:
         self.on_full: Callable[[Stream, str], None] = lambda stream, call: None
         # the device's streams
         self.streams: Callable[[], Iterable[Stream]] = tuple
+        # Where no two runs go on at once, a brief one is like inline work: the thread that does it goes on with what
+        # is behind it, and no other is woken to do that meanwhile. A time profile may hold the GIL for others' sake.
+        self._alone = lanes == 1 and not timed
+        self._turn = 0.0
         # what is done now with the lock released, and what a host thread found that shall be
         self._working: set[Work] = set()
         self._handed: deque[tuple[Work, _thread.LockType]] = deque()
@@ -201,13 +212,15 @@ class Engine:
                     self._park(gate)
                 elif work.inline:
                     self._do_inline(work)
+                elif work.unit is not None and work.unit.brief and self._alone:
+                    self._do_brief(work, work.unit)
                 else:
                     self._working.add(work)
                     self._leave()
                     if handed is not None:
                         handed.release()
                     try:
-                        fault = self._run(work)
+                        fault = self._run_measured(work) if self._alone else self._run(work)
                         if fault is not None:
                             self._tell(work, fault)
                     finally:
@@ -216,6 +229,35 @@ class Engine:
                     self._finish(work, fault)
         finally:
             lock.release()
+
+    def _do_brief(self, work: Work, unit: ComputeUnit) -> None:
+        """Do a run that takes no longer than waking a thread. The lock is let go; nobody is woken meanwhile."""
+        self.lock.release()
+        try:
+            unit.runs += 1
+            fault = self._run(work) if unit.runs % _MEASURED else self._run_measured(work)
+        finally:
+            self.lock.acquire()
+        if fault is not None:
+            self._leave()
+            try:
+                self._tell(work, fault)
+            finally:
+                self.lock.acquire()
+        now = self.clock()
+        self.model.last = now - self._turn >= _TURN
+        if self.model.last:
+            self._turn = now
+        self._finish(work, fault)
+        self.model.last = False
+
+    def _run_measured(self, work: Work) -> Fault | None:
+        """Run, and note whether it was brief: by this thread's CPU time, as it may wait for the GIL at the end."""
+        start = thread_time()
+        fault = self._run(work)
+        if work.unit is not None:
+            work.unit.brief = fault is None and thread_time() - start < _BRIEF
+        return fault
 
     def _do_inline(self, work: Work) -> None:
         """Do short work. The lock is held, and let go to tell of a failure."""

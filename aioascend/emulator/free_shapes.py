@@ -15,11 +15,12 @@ from .acl_dataset import DatasetCalls
 from .acl_tensor import TensorCalls, TensorDesc
 from .acl_top import DataBuffer
 from .args import Failure
-from .device_model import Fault, Lane
+from .device_model import Lane
 from .memory import Block, DeviceMemory, move
 from .model import Execute, Model, accesses
 from .process import Process
 from .profile import Profile
+from .streams import Fault
 from .tensors import Tensor
 
 _ND = 2

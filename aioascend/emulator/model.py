@@ -12,11 +12,12 @@ from . import codes, onnx_wire
 from .args import Failure
 from .borrowed import Borrowings
 from .config import Config
-from .device_model import ComputeUnit, DeviceModel, Fault, Lane, Stream, Work
+from .device_model import ComputeUnit, DeviceModel, Lane, Work
 from .gears import Gear, Signature
 from .memory import Block, move
 from .offline import ModelFile, Source
 from .profile import Profile
+from .streams import Fault, Stream
 from .tensors import BY_ONNX, Tensor, from_ort_type
 
 _BINDINGS = 64

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 
-from .device_model import Stream, Work
+from .device_model import Work
 from .engine import Engine
 from .model import Model
+from .streams import Stream
 from .tasks import LegacyWait, Record, Wait
 
 

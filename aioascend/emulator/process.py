@@ -13,7 +13,7 @@ from . import codes, gil
 from .args import Failure
 from .config import Config
 from .contexts import Context, ThreadState
-from .device_model import Event, Fault, ReportQueue, Stream, Work
+from .device_model import Work
 from .engine import Engine
 from .faults import Faults
 from .findings import UNKNOWN, Findings, Leak, counted, here
@@ -21,6 +21,7 @@ from .host_objects import HostObjects
 from .memory import Block, Blocks, DeviceMemory, FreedPinned
 from .nesting import Nesting
 from .races import Races
+from .streams import Event, Fault, ReportQueue, Stream
 from .tasks import undelivered
 from .wait_graph import HostWait
 from .waiting import wait_for_room

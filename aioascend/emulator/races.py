@@ -16,13 +16,14 @@ from typing import Any, Protocol
 
 from . import codes
 from .args import Failure
-from .device_model import Event, Flavour, Stream, Task, Work
+from .device_model import Task, Work
 from .findings import Findings, here
 from .happens_before import Await, Flag, FlagAwait, FlagClear, Line, Mark, Noted, Order, Step, Use
 from .memory import Block, Blocks
 from .nesting import Nesting
 from .shadow import Conflict, Shadow
 from .staging import Staged, poison
+from .streams import Event, Flavour, Stream
 from .tasks import Callback, LegacyWait, Record, Reset, Wait
 
 logger = logging.getLogger("aioascend.emulator")

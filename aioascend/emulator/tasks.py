@@ -7,7 +7,8 @@ from functools import partial
 from typing import Any
 
 from . import codes
-from .device_model import DeviceModel, Event, Flavour, Marker, Step, Stream, Task
+from .device_model import DeviceModel, Step, Task
+from .streams import Event, Flavour, Marker, Stream
 
 
 class Record(Task):

@@ -15,7 +15,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import islice
 
-from .device_model import Event, Marker, ReportQueue, Stream, Task
+from .device_model import Task
+from .streams import Event, Marker, ReportQueue, Stream
 from .tasks import Callback, LegacyWait, Record, Reset, Wait
 
 

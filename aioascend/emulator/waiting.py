@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from . import codes, gil
 from .args import Failure
-from .device_model import Fault, Flavour, Marker, Stream, Task
+from .device_model import Task
 from .engine import Engine, HostWaiter
+from .streams import Fault, Flavour, Marker, Stream
 from .tasks import Record
 from .wait_graph import HostWait, name, never_returns
 

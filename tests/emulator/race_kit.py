@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from random import Random
 
 from aioascend.emulator.contexts import ThreadState
-from aioascend.emulator.device_model import DeviceModel, Event, Flavour, Marker, Stream, Work
+from aioascend.emulator.device_model import DeviceModel, Work
 from aioascend.emulator.findings import Findings
 from aioascend.emulator.memory import Block, Blocks
 from aioascend.emulator.nesting import Nesting
 from aioascend.emulator.races import Races
+from aioascend.emulator.streams import Event, Flavour, Marker, Stream
 from aioascend.emulator.tasks import Callback, LegacyWait, Record, Reset, Wait
 
 BYTES = 64

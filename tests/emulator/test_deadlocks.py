@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from aioascend.emulator import Config, Emulator, Profile, gil
-from aioascend.emulator.device_model import DeviceModel, Event, Flavour, Marker, ReportQueue, Stream, Task, Work
+from aioascend.emulator.device_model import DeviceModel, Task, Work
+from aioascend.emulator.streams import Event, Flavour, Marker, ReportQueue, Stream
 from aioascend.emulator.tasks import Callback, LegacyWait, Record, Reset, Wait
 from aioascend.emulator.wait_graph import HostWait, never_returns
 

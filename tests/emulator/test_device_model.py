@@ -2,18 +2,8 @@
 
 from __future__ import annotations
 
-from aioascend.emulator.device_model import (
-    ComputeUnit,
-    DeviceModel,
-    Event,
-    Fault,
-    Flavour,
-    Marker,
-    ReportQueue,
-    State,
-    Stream,
-    Work,
-)
+from aioascend.emulator.device_model import ComputeUnit, DeviceModel, Work
+from aioascend.emulator.streams import Event, Fault, Flavour, Marker, ReportQueue, State, Stream
 from aioascend.emulator.tasks import Callback, LegacyWait, Record, Reset, Wait
 
 

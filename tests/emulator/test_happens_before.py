@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from aioascend.emulator.device_model import Flavour
+from aioascend.emulator.streams import Flavour
 
 from .race_kit import Detector, Do, Graph, WaitsForEver, pipeline
 

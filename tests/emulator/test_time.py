@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from aioascend.emulator import Config, Emulator, Profile
-from aioascend.emulator.device_model import ComputeUnit, DeviceModel, Event, Lane, Marker, Stream, Work
+from aioascend.emulator.device_model import ComputeUnit, DeviceModel, Lane, Work
+from aioascend.emulator.streams import Event, Marker, Stream
 from aioascend.emulator.tasks import Record, Wait
 
 from .kit import Driver, doubler
