@@ -58,12 +58,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("completion", ["callback", "event"], indirect=True)
 
 
-def pytest_collection_finish() -> None:
-    """What the imports made stays: the collection after every test need not walk it again."""
-    gc.collect()
-    gc.freeze()
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Quick tests first."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
@@ -125,6 +119,9 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     asyncio reports exceptions that nobody retrieved, and callbacks that raised, through its logger; unraisable ones
     are warnings, which are errors here.
     """
+    # What is there now stays, imports above all: the collection after the test need not walk through it.
+    gc.collect()
+    gc.freeze()
     complaints = _Complaints()
     before = set(threading.enumerate())
     logging.getLogger().addHandler(complaints)
