@@ -23,6 +23,31 @@ __all__ = [
 ]
 
 
+def begin(pipeline: Pipeline, request: Request) -> asyncio.Future[None]:
+    """Submit a request without a deadline: the future is done when its outcome is there.
+
+    Whoever stops awaiting it has to `leave`.
+    """
+    try:
+        loop, port = current_port()  # before anything is queued: raises where no loop runs
+        future: asyncio.Future[None] = loop.create_future()
+        request.done.expect(future, port)
+        pipeline.submit(request)
+    except BaseException:
+        request.claim()
+        raise
+    return future
+
+
+async def leave(pipeline: Pipeline, request: Request, future: asyncio.Future[None], error: BaseException) -> None:
+    """What has to be done when `error` has come while `future` was awaited."""
+    if not request.done.is_set:
+        request.done.leave(future)
+        pipeline.abandon(request)
+        if not isinstance(error, GeneratorExit):  # else the task was thrown away with its loop: nobody is left to wait
+            await until_taken(request)
+
+
 async def run_request(pipeline: Pipeline, request: Request) -> Outputs | DeviceOutputs:
     """Submit a request and wait for its outcome; raises `DeadlineExceeded` when its time is up."""
     done, deadline = request.done, request.deadline

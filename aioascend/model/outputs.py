@@ -85,7 +85,11 @@ class Outputs(NamedOutputs[Array]):
         *,
         leased: bool = False,
     ) -> None:
-        super().__init__(items, specs, index, synthetic)
+        # What the base does, without the call: every result of every inference comes through here.
+        self._items = tuple(items)
+        self._specs = specs
+        self._index = index
+        self._synthetic = synthetic
         self._leased = leased
 
     @property

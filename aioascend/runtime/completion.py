@@ -26,12 +26,23 @@ __all__ = ["Completion", "make_completion"]
 logger = logging.getLogger("aioascend.runtime")
 
 _REPORT_MS = 100  # how long one process_report waits: the delay of a stop nobody announces
+_REPORT_S = _REPORT_MS / 1000
 _EVENT_MS = 250
 _PATIENCE = 4  # failing reports in a row before those who wait for one are told
 _JOIN_S = 5.0
 
 Deliver = Callable[[list[int], AclError | None], None]
 Lost = Callable[[AclError], None]
+
+
+class StandIn(Protocol):
+    """The device loop, for a thread that has nothing else to wait for."""
+
+    def stand_by(self, seconds: float, idle: Callable[[], bool]) -> bool:
+        """Wait for posts while `idle`, and work them off; False when there will be none."""
+
+    def call_off(self) -> bool:
+        """End the wait; from any thread."""
 
 
 class Completion(Protocol):
@@ -62,30 +73,36 @@ class Completion(Protocol):
         """Wait for the threads to end, for no more than `seconds` each."""
 
 
-def make_completion(driver: Driver, context: int, deliver: Deliver, lost: Lost) -> Completion:
+def make_completion(
+    driver: Driver, context: int, deliver: Deliver, lost: Lost, device: StandIn | None = None
+) -> Completion:
     """The completion way that `AIOASCEND_COMPLETION` names.
 
     `deliver` takes tokens in their order, and an error where the point may not have been reached; `lost` is told that
     reports fail again and again. Both must be thread-safe and never raise. They are called on a thread of the
-    completion, which is in `context`, outside any callback.
+    completion, which is in `context`, outside any callback. While no callback is to come its thread works for `device`.
     """
     way = os.environ.get("AIOASCEND_COMPLETION", "").strip() or "callback"
     if way == "callback":
-        return _Callbacks(driver, context, deliver, lost)
+        return _Callbacks(driver, context, deliver, lost, device)
     if way == "event":
         return _Events(driver, context, deliver)
     raise InvalidInput(f'AIOASCEND_COMPLETION: wanted "callback" or "event", given {way!r}')
 
 
 class _Callbacks:
-    def __init__(self, driver: Driver, context: int, deliver: Deliver, lost: Lost) -> None:
+    def __init__(self, driver: Driver, context: int, deliver: Deliver, lost: Lost, device: StandIn | None) -> None:
         self._driver = driver
         self._context = context
         self._lost = lost
+        self._device = device
+        self._launched = 0  # callbacks, and those that have run; what a dead context drops stays missing
+        self._returned = 0
         self._deliver = deliver
         self._reached: deque[int] = deque()
         self._function: Callable[[int], None] = self._reached.append  # the one permanent callback
-        self._stopping = threading.Event()
+        self._stopping = False
+        self._stopped = threading.Event()  # the same, for who waits a while
         # process_report returns at once while its thread has no subscription (107012): the gate keeps it from spinning.
         self._gate = threading.Event()
         self._lock = threading.Lock()
@@ -101,7 +118,14 @@ class _Callbacks:
             self._gate.set()
 
     def arm(self, stream: int, token: int) -> None:
-        self._driver.launch_callback(self._function, token, stream)
+        self._launched += 1
+        try:
+            self._driver.launch_callback(self._function, token, stream)
+        except BaseException:
+            self._launched -= 1
+            raise
+        if self._device is not None and threading.get_ident() != self._thread.ident:
+            self._device.call_off()
 
     def forget(self, stream: int) -> None:
         with self._lock:
@@ -122,8 +146,15 @@ class _Callbacks:
         return (pyACL reference §3), and what a token leads to are calls that a callback may not make (§9).
         """
         reached = self._reached
-        if reached and not self._stopping.is_set():
-            self._deliver([reached.popleft() for _ in range(len(reached))], None)
+        if reached:
+            tokens = [reached.popleft() for _ in range(len(reached))]
+            self._returned += len(tokens)
+            if not self._stopping:
+                self._deliver(tokens, None)
+
+    def _idle(self) -> bool:
+        """Whether no callback is to come."""
+        return self._returned == self._launched and not self._stopping
 
     def hurry(self) -> None:
         pass  # the callbacks that still come have to run: a subscription may not end before (pyACL reference §9)
@@ -135,8 +166,11 @@ class _Callbacks:
             logger.warning("the report thread of %s has not ended", self._driver.device)
 
     def abandon(self) -> None:
-        self._stopping.set()
+        self._stopping = True
+        self._stopped.set()
         self._gate.set()
+        if self._device is not None:
+            self._device.call_off()
 
     def join(self, seconds: float) -> None:
         self._thread.join(seconds)
@@ -150,17 +184,20 @@ class _Callbacks:
                 self._serve()
                 return
             except BaseException as error:  # such as SystemExit, thrown into the thread by somebody who ends it
-                if self._stopping.is_set():
+                if self._stopping:
                     return
                 logger.error("the report thread of %s was interrupted by %r and goes on", self._driver.device, error)
                 self._lost(self._driver.as_error(error, "the report thread"))
 
     def _serve(self) -> None:
-        failures = 0
+        failures, device = 0, self._device
         while True:
-            self._gate.wait()
-            if self._stopping.is_set():
+            if not self._streams:
+                self._gate.wait()
+            if self._stopping:
                 return
+            if device is not None and self._returned == self._launched and device.stand_by(_REPORT_S, self._idle):
+                continue
             try:
                 try:
                     self._driver.process_report(_REPORT_MS)
@@ -168,7 +205,7 @@ class _Callbacks:
                     self._deliver_reached()
                 failures = 0
             except BaseException as error:  # a callback that raised surfaces here as SystemError (pyACL reference §9)
-                if self._stopping.is_set():
+                if self._stopped.is_set():
                     return
                 failures += 1
                 failure = self._driver.as_error(error, "acl.rt.process_report")
@@ -178,7 +215,7 @@ class _Callbacks:
                 # What is no `Exception` was thrown into the thread, and a callback may have been interrupted by it.
                 if lost or failures % _PATIENCE == 0 or not isinstance(error, Exception):
                     self._lost(failure)
-                self._stopping.wait(min(0.01 * 2**failures, 1.0))
+                self._stopped.wait(min(0.01 * 2**failures, 1.0))
 
 
 class _Events:

@@ -174,7 +174,7 @@ class DeviceCore:
             self.context = driver.create_context(self._index)
             stack.callback(self.quietly, self._destroy_context)
             self.generation += 1
-            self._completion = make_completion(driver, self.context, self._deliver, self._lost)
+            self._completion = make_completion(driver, self.context, self._deliver, self._lost, self._device)
             stack.callback(self._completion.stop)
             self.pools.open(self.generation)
             stack.callback(lambda: self.pools.close(stuck=bool(self.teardown.stuck)))

@@ -3,9 +3,10 @@
 A post costs one wake-up a burst. What a burst leads to is done once at its end: settlers first (confirm, decide,
 launch), then every port that was touched is woken once.
 
-Bursts run one at a time, but not always on the thread itself: one that is in the device's context as well and has news
-of the device (`serve`) works them off where it is. Handing them over would cost a wake-up of a thread, which takes
-longer than the burst, and with the GIL taken by others up to 5 ms.
+Bursts run one at a time, but not always on the thread itself: one that is in the device's context as well works them
+off where it is when it has news of the device (`serve`), and when there is none to come it waits for posts in place of
+the thread (`stand_by`), so that what a post starts on the device is told by whoever started it. Each hand-over that is
+saved is a wake-up of a thread, which takes longer than the burst, and with the GIL taken by others up to 5 ms.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ logger = logging.getLogger("aioascend.runtime")
 T = TypeVar("T")
 
 _JOIN_S = 5.0
+_ROUNDS = 4  # bursts in a row that a thread which stands in runs before it looks at the device again
 
 
 class DeviceLoop:
@@ -55,6 +57,7 @@ class DeviceLoop:
         self._armed = False
         self._inbox: deque[tuple[Callable[[Any], None], Any]] = deque()
         self._turn = threading.Lock()  # whoever has it works off the inbox, and looks again after letting go of it
+        self._stand_in: threading.Lock | None = None  # what the thread that stands by waits for: released to wake it
         self._settlers: dict[Callable[[], None], None] = {}
         self._touched: dict[Port, None] = {}
 
@@ -97,8 +100,9 @@ class DeviceLoop:
             raise self._forked()  # before the lock, which another thread of the parent may have held
         post = (function, argument)
         self._inbox.append(post)
-        # Looked at after the post is there: the drain that is on its way will find it, or the thread's last look.
-        if not self._armed:
+        # Looked at after the post is there: the drain that is on its way will find it, or the next look of whoever has
+        # the turn, or the thread's last one.
+        if self._closed or not (self._armed or self._turn.locked()):
             self._arm(post)
 
     def _arm(self, post: tuple[Callable[[Any], None], Any]) -> None:
@@ -111,8 +115,12 @@ class DeviceLoop:
                 raise SessionClosed(f"{self._name} is closed")
             if not self._armed:
                 self._armed = True
-                assert self._loop is not None
-                self._loop.call_soon_threadsafe(self._drain)
+                wake, self._stand_in = self._stand_in, None
+                if wake is not None:
+                    wake.release()
+                else:
+                    assert self._loop is not None
+                    self._loop.call_soon_threadsafe(self._drain)
 
     def serve(self, posts: list[tuple[Callable[[Any], None], Any]]) -> None:
         """`post` all of these, and work off everything that was posted unless that is being done already.
@@ -126,9 +134,47 @@ class DeviceLoop:
                 raise SessionClosed(f"{self._name} is closed")
             self._inbox.extend(posts)
         try:
-            self._work()
+            self._work(_ROUNDS)
         except BaseException as error:  # such as SystemExit, thrown into the thread by somebody who ends it
             self._interrupted(error)
+
+    def stand_by(self, seconds: float, idle: Callable[[], bool]) -> bool:
+        """In place of the thread, wait up to so many seconds for posts and work them off; False when it has ended.
+
+        For one thread at a time, of which the same is asked as for `serve`. It does not wait unless `idle`, which is
+        looked at when a `call_off` can no longer be missed.
+        """
+        if self._closed:
+            return False
+        wake = threading.Lock()
+        wake.acquire()
+        try:
+            self._stand_in = wake
+            chosen = idle() and wake.acquire(timeout=seconds)
+            if not chosen:
+                with self._lock:
+                    chosen = self._stand_in is not wake  # at the last moment
+                    self._stand_in = None
+        except BaseException:  # such as SystemExit, thrown into the thread by somebody who ends it
+            self._stand_in = None
+            self._armed = False
+            self._hand_over()
+            raise
+        if chosen:
+            try:
+                self._drain(_ROUNDS)
+            except BaseException as error:
+                self._interrupted(error)
+        return True
+
+    def call_off(self) -> bool:
+        """Have the thread that stands by look at what there is to do; from any thread. Whether there was one."""
+        with self._lock:
+            wake, self._stand_in = self._stand_in, None
+        if wake is None:
+            return False
+        wake.release()
+        return True
 
     def enter(self) -> Future[None]:
         """Have the thread itself run what it ran first once more; from any other thread."""
@@ -219,12 +265,15 @@ class DeviceLoop:
         self._inbox.append((lambda _: function(), None))
         self._work()
 
-    def _drain(self) -> None:
+    def _drain(self, rounds: int | None = None) -> None:
         self._armed = False  # first: whatever is posted from now on arms a drain of its own
-        self._work()
+        self._work(rounds)
 
-    def _work(self) -> None:
-        """Run bursts until nothing is posted any more, or somebody else is at it."""
+    def _work(self, rounds: int | None = None) -> None:
+        """Run bursts until nothing is posted any more, or somebody else is at it.
+
+        After so many `rounds` the thread itself goes on.
+        """
         while self._inbox and self._turn.acquire(blocking=False):
             try:
                 self._burst()
@@ -232,6 +281,18 @@ class DeviceLoop:
                 self._turn.release()
             if self._abandoned:
                 return
+            if rounds is not None:
+                rounds -= 1
+                if not rounds:
+                    self._hand_over()
+                    return
+
+    def _hand_over(self) -> None:
+        with self._lock:
+            if self._inbox and not (self._armed or self._closed):
+                self._armed = True
+                assert self._loop is not None
+                self._loop.call_soon_threadsafe(self._drain)
 
     def _burst(self) -> None:
         inbox = self._inbox

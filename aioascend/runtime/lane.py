@@ -173,7 +173,7 @@ class Lane:
             place.binding.bind(place.outputs.address, {} if ties is None else ties.residents)
         buffer = request.buffer
         if buffer is None:
-            request.taken.set(self._core.touch)  # who submitted it has waited for this place
+            request.take(self._core.touch)  # who submitted it has waited for this place
         elif ties is None or not ties.residents:
             driver.memcpy_to_device(
                 place.inputs.address, self._input_nbytes, buffer.block.address, self._input_nbytes, h2d

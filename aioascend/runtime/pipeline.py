@@ -49,7 +49,8 @@ class Pipeline(Keeper):
         signature = self.signature
         self.input_index = signature.input_index()
         self._output_specs, self._synthetic = signature.outputs, signature.synthetic
-        self._post, self._touch = core.post, core.touch
+        self._post, self._touch, self._later = core.post, core.touch, core.settle
+        self._offered, self._settled = self._offer, self._settle  # bound once, not for every request
         self._announces = core.driver.announces
         self._closing: str | None = None
         self._on_idle: Callable[[], None] | None = None
@@ -63,7 +64,7 @@ class Pipeline(Keeper):
         recorder = self.recorder
         if recorder is not None:
             request.marks = recorder.begin(request.number, request.patient)
-        self._post(self._offer, request)
+        self._post(self._offered, request)
 
     def turn_away(self) -> None:
         """Count a request whose time was up when it came; from any thread."""
@@ -82,7 +83,7 @@ class Pipeline(Keeper):
         request.expired = expired
         request.abandoned = True
         if request.claim() is not None:
-            request.taken.set(lambda port: port.wake())
+            request.take(lambda port: port.wake())
         try:
             self._core.post(self._withdraw, request)
         except (SessionClosed, ForkedProcess):
@@ -102,7 +103,7 @@ class Pipeline(Keeper):
             self.counters.refused += 1
             self._fail(request, self._overloaded(full))
             return
-        self._core.settle(self._settle)
+        self._later(self._settled)
 
     def _may_enter(self, request: Request) -> bool:
         """Whether a request may join the queue; one that may not has its outcome."""
@@ -210,7 +211,7 @@ class Pipeline(Keeper):
             return
         self._copy_in(request, arrays)
         if request.error is None and not request.abandoned:
-            request.taken.set(self._touch)
+            request.take(self._touch)
             return
         self.admission.copy_failed(request)
         self._free_input(request)
@@ -250,7 +251,7 @@ class Pipeline(Keeper):
             marks.copied_to = now()
 
     def _copied_in(self, request: Request) -> None:
-        request.taken.set(self._core.touch)
+        request.take(self._core.touch)
         if request in self._handed_over:
             self._launch_alone(request)
             self._core.settle(self._settle)
@@ -417,8 +418,8 @@ class Pipeline(Keeper):
                 self._note_end(request, request.marks)
             if request.ties is not None:
                 self._untie(request, request.ties)
-            if not request.taken.is_set:
-                request.taken.set(self._touch)
+            if not request.is_taken:
+                request.take(self._touch)
             request.done.set(self._touch)
             if request.lease is not None:
                 self.leases.ended(request)

@@ -35,20 +35,12 @@ class Request:
     comes first, after which nothing reads the caller's arrays any more.
     """
 
-    # What most requests never change.
-    abandoned = False
-    expired = False  # given up because of its deadline
-    retried = False  # after the device had no memory for it
-    recalls = 0  # how often the device's context died while it was there
-    deadline: float | None = None
-    lease: Lease | None = None  # on the memory that the caller has filled itself
-    # Where its inputs lie until the device has read them; at first only where that is pinned memory.
-    buffer: InputBuffer | None = None
-    in_place = False  # nothing is copied on the host
-    ties: Ties | None = None  # what it has on the device beside that
-    outputs: Outputs | DeviceOutputs | None = None
-    error: Exception | None = None
-    marks: Marks | None = None  # while a recording is on
+    # Slots, all of them set: an attribute that is looked up in the class costs many times as much, and each of these is
+    # looked at on every request.
+    __slots__ = (
+        "_claim", "_taken", "abandoned", "buffer", "deadline", "done", "error", "expired", "in_place", "is_taken",
+        "lease", "marks", "nbytes", "number", "outputs", "patient", "priority", "recalls", "retried", "ties", "timeout",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -65,18 +57,44 @@ class Request:
         self.patient = patient
         self.priority = priority
         self.timeout = timeout  # seconds
-        if timeout is not None:
-            self.deadline = time.monotonic() + timeout
+        self.deadline: float | None = None if timeout is None else time.monotonic() + timeout
+        self.abandoned = False
+        self.expired = False  # given up because of its deadline
+        self.retried = False  # after the device had no memory for it
+        self.recalls = 0  # how often the device's context died while it was there
+        self.lease = lease  # on the memory that the caller has filled itself
+        # Where its inputs lie until the device has read them; at first only where that is pinned memory.
+        self.buffer: InputBuffer | None = None
+        self.in_place = False  # nothing is copied on the host
         if lease is not None:
-            self.lease = lease
             self.buffer = lease.buffer
             self.in_place = lease.buffer is not None
-        if ties is not None:
-            self.ties = ties
-            if ties.residents and not arrays:
-                self.in_place = True
-        self.taken = Signal()  # the caller's arrays are not read any more
+        self.ties = ties  # what it has on the device beside that
+        if ties is not None and ties.residents and not arrays:
+            self.in_place = True
+        self.outputs: Outputs | DeviceOutputs | None = None
+        self.error: Exception | None = None
+        self.marks: Marks | None = None  # while a recording is on
+        self.is_taken = False
+        self._taken: Signal | None = None
         self.done = Signal()
+
+    @property
+    def taken(self) -> Signal:
+        """Set when the caller's arrays are not read any more; for the caller alone, as it is made when he asks."""
+        signal = self._taken
+        if signal is None:
+            signal = self._taken = Signal()
+        if self.is_taken:  # looked at after the signal is there, as `take` looks for one after it has said so
+            signal.is_set = True
+        return signal
+
+    def take(self, touch: Callable[[Port], None]) -> None:
+        """The caller's arrays are not read any more: tell whoever waits for that."""
+        self.is_taken = True
+        signal = self._taken
+        if signal is not None:
+            signal.set(touch)
 
     def claim(self) -> list[Array] | None:
         """The inputs, for the first who asks."""
@@ -98,7 +116,7 @@ class Request:
         """Nobody knows what became of it: tell whoever waits."""
         if not self.done:
             self.error = error
-            self.taken.set(touch)
+            self.take(touch)
             self.done.set(touch)
             if self.lease is not None and self.lease.pool is not None:
                 self.lease.pool.ended(self)
@@ -109,8 +127,9 @@ class Request:
             self.marks.woken = now()
         if self.error is not None:
             raise self.error
-        assert self.outputs is not None
-        return self.outputs
+        outputs = self.outputs
+        assert outputs is not None
+        return outputs
 
 
 def too_late(timeout: float | None, *, queued: bool = False) -> DeadlineExceeded:

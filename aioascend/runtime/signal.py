@@ -19,8 +19,13 @@ class Signal:
     side. Most signals of a request are never waited for: nothing is made before somebody registers.
     """
 
-    is_set = False
+    __slots__ = ("__dict__", "_first", "is_set")
+
     _waiters: dict[Any, Port] | None = None  # what its port knows a waiter by -> the port
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self._first: tuple[Any, Port] | None = None  # whom it was made for (`expect`)
 
     def __bool__(self) -> bool:
         return self.is_set
@@ -28,6 +33,12 @@ class Signal:
     def set(self, touch: Callable[[Port], None]) -> None:
         """Set it and tell every waiter's port; `touch` sees to it that the port is woken."""
         self.is_set = True
+        first = self._first
+        if first is not None:
+            self._first = None
+            waiter, port = first
+            port.put(waiter)
+            touch(port)
         waiters = self._waiters
         while waiters:
             try:
@@ -47,12 +58,15 @@ class Signal:
 
     def expect(self, waiter: Any, port: Port) -> None:
         """`register` for the first waiter of a signal that nobody else knows of yet."""
-        self._waiters = {waiter: port}
+        self._first = (waiter, port)
 
     def leave(self, waiter: Any) -> None:
         """Undo `register` or `expect`, unless it was set meanwhile."""
-        assert self._waiters is not None
-        self._waiters.pop(waiter, None)
+        first = self._first
+        if first is not None and first[0] is waiter:
+            self._first = None
+        if self._waiters is not None:
+            self._waiters.pop(waiter, None)
 
     async def wait(self, deadline: float | None = None) -> None:
         """Wait until it is set, or until `deadline` (`time.monotonic`); may be cancelled at any time.

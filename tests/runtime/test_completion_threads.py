@@ -193,7 +193,9 @@ def test_a_report_thread_that_is_interrupted_between_two_reports_goes_on(
 ) -> None:
     completion: Any = made("callback")
     completion._gate = Gate(completion._gate)
+    completion.detach(STREAM)  # while it has no stream its thread waits at the gate
     until(lambda: len(told.lost) == 1)  # a token may have gone with it
+    completion.attach(STREAM)
     completion.arm(STREAM, 1)
     until(lambda: told.tokens == [(1, None)])
     assert ["was interrupted by SystemExit" in message for message in messages(caplog)] == [True]
@@ -203,7 +205,8 @@ def test_a_report_thread_that_is_interrupted_while_it_is_stopped_ends(
     told: Told, made: Callable[[str], Completion], caplog: pytest.LogCaptureFixture
 ) -> None:
     completion: Any = made("callback")
-    completion._gate = Gate(completion._gate, completion._stopping.set)
+    completion._gate = Gate(completion._gate, completion.abandon)
+    completion.detach(STREAM)
     completion.join(5)
     assert not completion._thread.is_alive()
     assert (told.lost, messages(caplog)) == ([], [])

@@ -134,7 +134,7 @@ async def test_a_cancel_while_a_timeout_is_being_cleaned_up_is_not_lost() -> Non
         task.cancel()
         await asyncio.sleep(0.01)
         assert not task.done()
-        request.taken.set(lambda port: port.wake())
+        request.take(lambda port: port.wake())
         with pytest.raises(asyncio.CancelledError):
             await task
 

@@ -435,7 +435,7 @@ async def test_a_session_without_abort_or_force_leaves_behind_what_its_hung_stre
         assert not emulator.report().violations
 
 
-@pytest.mark.parametrize("where", ["_offer", "_copied_in", "_settle"])
+@pytest.mark.parametrize("where", ["_offered", "_copied_in", "_settle"])
 async def test_a_request_whose_handling_is_interrupted_is_told_or_served(where: str) -> None:
     async with aioascend.Device("emulator:0"), aioascend.Session(kit.add(1, LARGE), depth=2) as session:
         x = ones(1, LARGE)
