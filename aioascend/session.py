@@ -303,7 +303,7 @@ class Session(Doors, Uncopyable):
 
     def _begin_open(self) -> Future[None]:
         self._check_fork()
-        process.check_exit()
+        process.before_open()
         with self._lock:
             if self._state in ("closing", "closed"):
                 raise SessionClosed(f"{self!r} cannot be opened again; make a new one")

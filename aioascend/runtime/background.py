@@ -24,7 +24,8 @@ def join_all(seconds: float) -> None:
     """Wait for everything that runs in the background, for no more than `seconds`."""
     limit = time.monotonic() + seconds
     for thread in list(_under_way):
-        thread.join(max(0.0, limit - time.monotonic()))
+        if thread.ident is not None:  # else its start has not come to anything yet
+            thread.join(max(0.0, limit - time.monotonic()))
 
 
 def in_background(name: str, function: Callable[[], T]) -> Future[T]:
@@ -44,7 +45,6 @@ def run_in_background(name: str, function: Callable[[], T], outcome: Future[T]) 
             call = calls.pop()
         except IndexError:
             return  # the start was interrupted, and whoever wanted it has been told that it did not happen
-        _under_way.add(threading.current_thread())
         try:
             result = call()
             del call  # no reference is left when the waiter goes on: it may want to drop what this used
@@ -53,10 +53,12 @@ def run_in_background(name: str, function: Callable[[], T], outcome: Future[T]) 
         else:
             outcome.set_result(result)
         finally:
-            _under_way.discard(threading.current_thread())
+            _under_way.discard(thread)
 
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    _under_way.add(thread)  # before it runs: an exit in between has to wait for it too
     try:
-        threading.Thread(target=run, name=name, daemon=True).start()
+        thread.start()
     except BaseException as error:
         # The thread may run or not, and nothing tells: whoever takes the call first decides.
         try:
@@ -64,6 +66,7 @@ def run_in_background(name: str, function: Callable[[], T], outcome: Future[T]) 
         except IndexError:
             pass
         else:
+            _under_way.discard(thread)
             outcome.set_exception(error)
         raise
 

@@ -82,7 +82,7 @@ class Device(Uncopyable):
         """Open the device; raises `BackendUnavailable`, `InvalidInput`, `AclError`."""
         if self._opening is not None or self._closed is not None:
             raise SessionClosed(f"{self!r}: a device object is opened once")
-        process.check_exit()
+        process.before_open()
         self._forks = process.forks()
         self._opening = in_background("aioascend-open", partial(_open, self._asked, self._handles))
         try:

@@ -20,7 +20,7 @@ from ..errors import AioascendError, ForkedProcess, SessionClosed
 from .background import join_all
 from .core import DeviceCore
 
-__all__ = ["acquire", "check_exit", "check_forks", "exiting", "forks", "leave", "open_devices", "retain", "shutdown"]
+__all__ = ["acquire", "before_open", "check_forks", "exiting", "forks", "leave", "open_devices", "retain", "shutdown"]
 
 _FORKED = (
     "this process was forked from one that had opened {what}: device state and threads do not exist in a forked "
@@ -44,7 +44,7 @@ _initialised: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 _forks = 0
 _alive: weakref.WeakSet[DeviceCore] = weakref.WeakSet()  # with threads, or to be collected
 _exiting = False
-_CLOSING_S = 0.8  # what is being opened or closed at interpreter exit may take so long
+_CLOSING_S = 1.5  # what is being opened or closed at interpreter exit may take so long
 _JOIN_S = 1.2
 
 
@@ -61,9 +61,8 @@ def acquire(name: DeviceName) -> tuple[DeviceCore, Future[None]]:
             _former.append(_uses.pop(name))  # those who came for it have yet to leave it
             use = None
         if use is None:
-            # Anew for every device, so that it runs before the exit hooks of whatever the backend has brought.
             atexit.unregister(_before_exit)
-            atexit.register(_before_exit)
+            atexit.register(_before_exit)  # once more, as the backend is there now
             core = DeviceCore(name, found)
             _alive.add(core)
             use = _uses[name] = _Use(name, core, core.control(core.start, _initialise))
@@ -162,10 +161,17 @@ def exiting() -> bool:
     return _exiting or sys.is_finalizing()
 
 
-def check_exit() -> None:
-    """Raise `SessionClosed` where nothing can be opened any more; a thread would never start (CPython before 3.12)."""
+def before_open() -> None:
+    """Have the exit of the interpreter wait for what is going to be opened; raises `SessionClosed` where it has come.
+
+    A thread that the exit finds in the middle of an import or a load of ONNX Runtime takes the process down with it, and
+    one that is started then never starts (CPython before 3.12).
+    """
     if exiting():
         raise SessionClosed("the interpreter is exiting: no device can be opened any more")
+    # Anew every time, so that it runs before the exit hooks of whatever the backends have brought by now.
+    atexit.unregister(_before_exit)
+    atexit.register(_before_exit)
 
 
 def _before_exit() -> None:

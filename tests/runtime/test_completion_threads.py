@@ -227,6 +227,21 @@ def test_a_report_that_fails_when_its_thread_is_stopped_is_nobodys_concern(
     assert (told.lost, messages(caplog)) == ([], [])
 
 
+def test_what_comes_while_the_thread_is_being_stopped_is_delivered_to_nobody(
+    fake: Fake, told: Told, made: Callable[[str], Completion]
+) -> None:
+    completion: Any = made("callback")
+
+    def come_and_stop() -> None:
+        completion._function(1)
+        completion.abandon()
+
+    fake.reports.put(come_and_stop)
+    completion.join(5)
+    assert not completion._thread.is_alive()
+    assert told.tokens == []
+
+
 def test_a_report_thread_that_does_not_end_is_said(
     fake: Fake, made: Callable[[str], Completion], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
+import weakref
 from concurrent.futures import Future
 from typing import Any
 
@@ -121,6 +123,18 @@ def test_a_closed_loop_swallows_its_notes_and_harms_nobody() -> None:
     port.wake()
     assert not port._over
     assert not future.done()
+
+
+def test_a_loop_that_is_gone_altogether_is_told_nothing() -> None:
+    loop = asyncio.new_event_loop()
+    port, gone = LoopPort(loop), weakref.ref(loop)
+    loop.close()
+    del loop
+    gc.collect()
+    assert gone() is None
+    port.put(object())
+    port.wake()
+    assert not port._over
 
 
 def test_two_loops_one_after_the_other_on_one_thread_have_a_port_each() -> None:

@@ -255,6 +255,25 @@ began()
 }
 
 
+def test_the_exit_waits_for_a_session_that_is_still_looking_for_its_backend(slow: str) -> None:
+    """A thread that is ended in the middle of an import of ONNX Runtime would take the process down with it."""
+    body = """
+from aioascend import driver
+def resolve(names, found=driver.resolve):
+    time.sleep(0.3)
+    print("found", flush=True)
+    return found(names)
+driver.resolve = resolve
+session = aioascend.Session(sys.argv[1])
+threading.Thread(target=session.open_sync, daemon=True).start()
+time.sleep(0.1)
+began()
+"""
+    with running(SETUP + body, slow) as program:
+        done = ended(program)
+    assert (done.code, done.out, done.err) == (0, "found\n", "")
+
+
 @pytest.mark.parametrize("way", WAYS_OUT)
 def test_ways_out_without_a_close(slow: str, way: str) -> None:
     body, code, last = WAYS_OUT[way]
