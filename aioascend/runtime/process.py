@@ -164,8 +164,8 @@ def exiting() -> bool:
 def before_open() -> None:
     """Have the exit of the interpreter wait for what is going to be opened; raises `SessionClosed` where it has come.
 
-    A thread that the exit finds in the middle of an import or a load of ONNX Runtime takes the process down with it, and
-    one that is started then never starts (CPython before 3.12).
+    A thread that the exit finds in the middle of an import or a load of ONNX Runtime takes the process down with it,
+    and one that is started then never starts (CPython before 3.12).
     """
     if exiting():
         raise SessionClosed("the interpreter is exiting: no device can be opened any more")
