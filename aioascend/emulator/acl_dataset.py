@@ -24,6 +24,11 @@ class DatasetCalls:
         # tensor descriptors by dataset and index
         self.shapes: dict[tuple[int, int], int] = {}
 
+    @property
+    def version(self) -> int:
+        """A number that stays while no dataset and no data buffer changes."""
+        return self._top.version
+
     def dataset(self, handle: int) -> list[int]:
         """A dataset by handle."""
         found = self.datasets.get(handle)
@@ -63,6 +68,7 @@ class DatasetCalls:
             raise Failure(codes.INVALID_PARAM, f"{dataset:#x} is not a dataset, or was destroyed")
         for key in [key for key in self.shapes if key[0] == dataset]:
             self.tensors.pop(self.shapes.pop(key), None)
+        self._top.version += 1
         return codes.SUCCESS
 
     @call("kk", failed=(0,))
@@ -71,6 +77,7 @@ class DatasetCalls:
         found = self.dataset(dataset)
         self._top.buffer(buffer)
         found.append(buffer)
+        self._top.version += 1
         return dataset, codes.SUCCESS
 
     @call("k", bare=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from . import codes
 from .args import Failure, call
 from .process import Process
-from .streams import Event, Flavour, Marker
+from .streams import Event, Flavour, Marker, State
 from .tasks import LegacyWait, Record, Reset, Wait
 from .waiting import wait_for_event_id, wait_for_record
 
@@ -18,6 +18,8 @@ class EventCalls:
     def __init__(self, process: Process) -> None:
         self._process = process
         self._limit = process.config.event_limit
+        # nobody watches, and nothing takes a profile's time: what is done already need not be queued
+        self._plain = process.races is None and process.config.profile is None
 
     @call(failed=(0,))
     def create_event(self) -> tuple[int, int]:
@@ -68,20 +70,28 @@ class EventCalls:
     def record_event(self, event: int, stream: int) -> int:
         """Note when the stream gets here. Event and stream must be of one context."""
         process = self._process
-        found = process.event(event)
+        found = process.events.get(event) or process.event(event)
         target = process.stream(stream)
-        if found.context is not target.context:
+        context = target.context
+        if found.context is not context:
             text = f"event {event:#x} belongs to another context than the stream"
             raise Failure(codes.STREAM_CONTEXT, text, "foreign-context")
-        marker = Marker()
-        engine = process.engine_of(target)
-        engine.room(target, "acl.rt.record_event")
-        if engine.model.records + target.context.device.events >= self._limit and found.flavour is not Flavour.LEGACY:
-            wait_for_event_id(process, target.context.device, engine, self._limit, "acl.rt.record_event")
+        device = context.device
+        engine = device.engine or process.engine_of(target)
+        model, legacy = engine.model, found.flavour is Flavour.LEGACY
+        if len(target.queue) >= engine.depth or context.stopped is not None:
+            engine.room(target, "acl.rt.record_event")
+        if model.records + device.events >= self._limit and not legacy:
+            wait_for_event_id(process, device, engine, self._limit, "acl.rt.record_event")
         with engine.lock:
-            found.marker = marker
-            engine.model.records += 1
-            if engine.model.submit(target, Record(found, marker)):
+            found.marker = marker = Marker()
+            if target.state is State.IDLE and self._plain and not legacy:
+                marker.done = True
+                marker.time = model.clock()
+                model.skip(target)
+                return codes.SUCCESS
+            model.records += 1
+            if model.submit(target, Record(found, marker)):
                 engine.kick()
         if process.races is not None:
             process.races.tell()
@@ -92,13 +102,15 @@ class EventCalls:
         """Hold the stream until the event is recorded; returns at once."""
         process = self._process
         target = process.stream(stream)
-        found = process.event(event)
+        found = process.events.get(event) or process.event(event)
+        context = target.context
         if not found.flags & codes.EVENT_SYNC:
             raise Failure(codes.FEATURE_NOT_SUPPORT, f"event {event:#x} was made without the SYNC flag")
-        if found.context.device is not target.context.device:
+        if found.context is not context and found.context.device is not context.device:
             raise Failure(codes.STREAM_CONTEXT, f"event {event:#x} belongs to another device than the stream")
-        engine = process.engine_of(target)
-        engine.room(target, "acl.rt.stream_wait_event")
+        engine = context.device.engine or process.engine_of(target)
+        if len(target.queue) >= engine.depth or context.stopped is not None:
+            engine.room(target, "acl.rt.stream_wait_event")
         with engine.lock:
             if found.flavour is Flavour.LEGACY:
                 runnable = engine.model.submit(target, LegacyWait(found))
@@ -112,6 +124,8 @@ class EventCalls:
                     raise Failure(
                         codes.PARAM_INVALID, f"event {event:#x} was never recorded, so it cannot be waited for"
                     )
+                if marker.done and self._plain:
+                    return codes.SUCCESS
                 runnable = engine.model.submit(target, Wait(found, marker))
             if runnable:
                 engine.kick()

@@ -60,6 +60,7 @@ class ReportCalls:
 
     def __init__(self, process: Process) -> None:
         self._process = process
+        self._any_block_type = process.config.has("launch_callback")
 
     @call("kk")
     def subscribe_report(self, thread: int, stream: int) -> int:
@@ -135,14 +136,15 @@ class ReportCalls:
         target = process.stream(stream)
         if block_type not in (codes.CALLBACK_NO_BLOCK, codes.CALLBACK_BLOCK):
             raise Failure(codes.INVALID_PARAM, f"a block type of 0 or 1 was wanted, {block_type} was given")
-        if block_type == codes.CALLBACK_NO_BLOCK:
+        if block_type == codes.CALLBACK_NO_BLOCK and not self._any_block_type:
             process.chip_has("launch_callback", "callbacks that do not block")
         if target.report is None:
             raise Failure(codes.STREAM_NO_CB_REG, f"stream {stream:#x} has no report thread", "unsubscribed-stream")
         callback = Callback(function, user_data, block_type == codes.CALLBACK_BLOCK)
         if process.findings.trace:
             callback.site = call_site()
-        process.engine_of(target).submit(target, callback, "acl.rt.launch_callback")
+        engine = target.context.device.engine or process.engine_of(target)
+        engine.submit(target, callback, "acl.rt.launch_callback")
         return codes.SUCCESS
 
     @call("i")
@@ -157,10 +159,10 @@ class ReportCalls:
         if report is None or device is None or not report.streams:
             raise Failure(codes.THREAD_SUBSCRIBE, "this thread has no subscription")
         engine = device.running()
-        local = process.local
+        local, inside = process.local, process.nesting.inside
         callback: Callback | None = self._next(engine, report, timeout)
         while callback is not None:
-            local.in_callback = True
+            inside.in_callback = True
             if process.races is not None:
                 process.races.learn(callback.step)
                 local.holding = callback.step if callback.block else None
@@ -173,10 +175,11 @@ class ReportCalls:
                     self._returned(engine, report, callback)
                 raise SystemError("acl.rt.process_report returned a result with an exception set") from error
             finally:
-                local.in_callback = False
+                inside.in_callback = False
                 local.holding = None
             with engine.lock:
-                self._returned(engine, report, callback)
+                if callback.block or report.leaving:
+                    self._returned(engine, report, callback)
                 callback = report.entries.popleft() if report.entries else None
                 report.current = callback
         return codes.SUCCESS

@@ -137,7 +137,7 @@ class StreamCalls:
         found = process.stream(stream)
         races = process.races
         seen = races.here(found) if races is not None else None
-        with process.engine_of(found).lock:
+        with (found.context.device.engine or process.engine_of(found)).lock:
             complete = found.completed == found.submitted
             fault = found.take_fault()
         if races is not None and complete:

@@ -33,6 +33,8 @@ class TopCalls:
     def __init__(self, process: Process) -> None:
         self._process = process
         self.buffers: dict[int, DataBuffer] = {}
+        # another number whenever a dataset or data buffer has become another
+        self.version = 0
         # datasets and data buffers of queued runs, counted in strict mode
         self.in_flight: Counter[int] = Counter()
         # set by whoever knows all the tables
@@ -155,6 +157,7 @@ class TopCalls:
         self.at_rest(buffer, "acl.destroy_data_buffer", "data buffer")
         if self.buffers.pop(buffer, None) is None:
             raise Failure(codes.INVALID_PARAM, f"{buffer:#x} is not a data buffer, or was destroyed")
+        self.version += 1
         return codes.SUCCESS
 
     @call("kkk")
@@ -164,6 +167,7 @@ class TopCalls:
         self.at_rest(buffer, "acl.update_data_buffer", "data buffer")
         found.address = address
         found.size = size
+        self.version += 1
         return codes.SUCCESS
 
     @call("k", bare=0)

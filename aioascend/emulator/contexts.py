@@ -13,12 +13,11 @@ if TYPE_CHECKING:
 
 
 class ThreadState(threading.local):
-    """What one host thread has: its context, its last error text, the last status code, whether it runs a callback."""
+    """What one host thread has: its context, its last error text, the last status code."""
 
     context: Context | None = None
     message: str | None = None
     last_error: int = 0
-    in_callback: bool = False
     # for the race detector: the place of the callback that it runs, if that holds its stream
     holding: Step | None = None
 

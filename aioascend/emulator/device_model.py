@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -48,6 +48,9 @@ class Watch(Protocol):
 
     def tell(self) -> None:
         """Called when the lock is not held."""
+
+
+DONE = Step.DONE
 
 
 class Task:
@@ -120,24 +123,24 @@ class Work(Task):
     kind: ClassVar[str] = "any"
     call: ClassVar[str] = "a task"
 
-    __slots__ = (
-        "accesses", "deadline", "done", "hung", "inline", "lane", "server", "site", "stream", "unit", "use",
-    )  # fmt: skip
+    # most work has none of these: they cost it nothing unless they are set
+    __slots__ = ("__dict__", "inline", "lane", "stream", "unit")
+
+    server = 0
+    deadline = 0.0
+    hung = False
+    # the program's line that submitted it, if anybody asked for it
+    site: Site | None = None
+    accesses: tuple[tuple[Any, int, int, bool], ...] = ()
+    use: Any = None
+    # called once when the work has ended or was dropped
+    done: Callable[[], None] | None = None
 
     def __init__(self, inline: bool = False, lane: Lane | None = None, unit: ComputeUnit | None = None) -> None:
         self.inline = inline
         self.stream: Stream | None = None
         self.lane = lane
         self.unit = unit
-        self.server = 0
-        self.deadline = 0.0
-        self.hung = False
-        # the program's line that submitted it, if anybody asked for it
-        self.site: Site | None = None
-        self.accesses: tuple[tuple[Any, int, int, bool], ...] = ()
-        self.use: Any = None
-        # called once when the work has ended or was dropped
-        self.done: Callable[[], None] | None = None
 
     def begin(self, model: DeviceModel, stream: Stream, now: float) -> Step:
         """Take what the work needs, or queue for it."""
@@ -214,12 +217,19 @@ class DeviceModel:
         self.last = False
         # a task that fails with one of these leaves its context dead
         self.fatal: frozenset[int] = frozenset()
-        # set by whoever injects faults: seconds by which the next callback is late
+        # set by whoever injects faults: what tasks may be hit by, nearly always nothing
+        self.faults: Sequence[Any] = ()
+        # the same for callbacks: seconds by which the next callback is late
         self.lateness: Callable[[], float] | None = None
         self.watch: Watch | None = None
         self._order = itertools.count()
 
     # -- submission ---------------------------------------------------------------------------------------------
+
+    def skip(self, stream: Stream) -> None:
+        """Count a task of an idle stream that was done when it was submitted."""
+        stream.submitted += 1
+        stream.completed += 1
 
     def submit(self, stream: Stream, task: Task) -> bool:
         """Append `task`; True when the stream became ready, so that somebody has to call `advance`."""
@@ -249,9 +259,11 @@ class DeviceModel:
             while queue:
                 task = queue[0]
                 step = task.begin(self, stream, now)
-                if step is Step.DONE:
+                if step is DONE:
                     queue.popleft()
-                    self._complete(stream)
+                    stream.completed += 1
+                    if stream.waiters:
+                        self._wake_waiters(stream)
                 elif step is Step.PARKED:
                     stream.state = State.PARKED
                     break
@@ -334,17 +346,15 @@ class DeviceModel:
                 one.fail(fault)
             self.drop(one, fault.code)
 
-    def mark(self, marker: Marker, time: float) -> None:
+    def let_go(self, marker: Marker) -> None:
         """A record is done: let its waiters go."""
-        self.records -= 1
-        marker.done = True
-        marker.time = time
-        if marker.parked:
-            self.unpark_all(marker.parked)
-        if marker.waiters:
-            for waiter in marker.waiters:
+        parked, waiters = marker.parked, marker.waiters
+        marker.parked = marker.waiters = None
+        if parked is not None:
+            self.unpark_all(parked)
+        if waiters is not None:
+            for waiter in waiters:
                 waiter.wake(codes.SUCCESS)
-            marker.waiters.clear()
 
     def unpark_all(self, parked: list[tuple[Stream, Task]]) -> None:
         """Make ready every stream of `parked` that still stands at the task it parked on."""

@@ -125,18 +125,21 @@ class Engine:
 
     def submit(self, stream: Stream, task: Task, call: str) -> None:
         """Queue `task` for the function `call`, when there is room for it, and see to it that somebody looks."""
+        model, context = self.model, stream.context
         try:
-            self.room(stream, call)
+            if len(stream.queue) >= self.depth or (context is not None and context.stopped is not None):
+                self.room(stream, call)
             with self.lock:
-                self._check()
-                if self.model.submit(stream, task) and not self._expected:
+                if self.stopped:
+                    self._check()
+                if model.submit(stream, task) and not self._expected:
                     self.kick()
         except BaseException:
             with self.lock:
-                task.dropped(self.model)
+                task.dropped(model)
             raise
-        if self.model.watch is not None:
-            self.model.watch.tell()
+        if model.watch is not None:
+            model.watch.tell()
 
     def room(self, stream: Stream, call: str) -> None:
         """Wait until `stream` takes another task. The lock is not held."""
@@ -365,7 +368,7 @@ class Engine:
 
     def _run(self, work: Work) -> Fault | None:
         try:
-            code = self.sabotage(work) if self.sabotage is not None else None
+            code = self.sabotage(work) if self.model.faults and self.sabotage is not None else None
             if code is not None:
                 return _HUNG if code < 0 else Fault(code, f"the {work.kind} task was told to fail")
             return work.run()

@@ -60,6 +60,8 @@ class Faults:
         self._hangs: list[Rule] = []
         self._late: list[Rule] = []
         self._losses: list[Rule] = []
+        # all that tasks may be hit by
+        self.of_tasks: list[Rule] = []
 
     # -- asking for faults --------------------------------------------------------------------------------------
 
@@ -110,7 +112,7 @@ class Faults:
         if at_task is None:
             self._lose(device, code, recoverable)
         else:
-            self._losses.append(Rule("recoverable" if recoverable else "for good", code, at_task, 1, device))
+            self._add(self._losses, Rule("recoverable" if recoverable else "for good", code, at_task, 1, device))
 
     def return_device(self, device: int) -> None:
         """Let a device that was lost for good be reset again; one that nobody uses is well at once."""
@@ -121,7 +123,7 @@ class Faults:
         """Forget every fault asked for. What happened stays happened."""
         for rules in self._calls.values():
             rules.clear()
-        for rules in (self._tasks, self._hangs, self._late, self._losses):
+        for rules in (self._tasks, self._hangs, self._late, self._losses, self.of_tasks):
             rules.clear()
 
     def _device(self, device: int | None) -> int | None:
@@ -131,6 +133,8 @@ class Faults:
 
     def _add(self, rules: list[Rule], rule: Rule) -> Rule:
         rules.append(rule)
+        if rules is not self._late:
+            self.of_tasks.append(rule)
         return rule
 
     # -- from text ----------------------------------------------------------------------------------------------
@@ -180,8 +184,6 @@ class Faults:
 
     def on_task(self, kind: str, device: int) -> int | None:
         """The code that a task fails with; -1: it never ends; None: nothing happens to it."""
-        if not (self._losses or self._hangs or self._tasks):
-            return None
         for rule in list(self._losses):
             if rule.device == device and rule.strikes():
                 # not on the engine's own thread, which may hold its lock

@@ -234,10 +234,25 @@ def output_tensors(session: Any, shapes: dict[str, tuple[int, ...]]) -> tuple[Te
     return tuple(found)
 
 
+class Prepared:
+    """How a run with two datasets was prepared, while no dataset or data buffer, and no gear, has changed since."""
+
+    __slots__ = ("addresses", "blocks", "gear", "lane", "version")
+
+    def __init__(
+        self, version: int, gear: Gear | None, lane: Lane, addresses: tuple[int, ...], blocks: tuple[Block, ...]
+    ) -> None:
+        self.version = version
+        self.gear = gear
+        self.lane = lane
+        self.addresses = addresses
+        self.blocks = blocks
+
+
 class Model(ComputeUnit):
     """A network under a model id: loaded in one context, with its device memory."""
 
-    __slots__ = ("blocks", "borrowed", "context", "gear", "id", "network", "queued", "stream")
+    __slots__ = ("blocks", "borrowed", "context", "gear", "id", "network", "prepared", "queued", "stream")
 
     def __init__(
         self, number: int, context: Any, network: Computation, blocks: list[Block], borrowed: Borrowings
@@ -253,6 +268,14 @@ class Model(ComputeUnit):
         self.stream: Stream | None = None
         # the one set last, for whichever dataset: a property of the model, as on hardware
         self.gear: Gear | None = None
+        # by the datasets of inputs and outputs
+        self.prepared: dict[tuple[int, int], Prepared] = {}
+
+    def keep(self, datasets: tuple[int, int], prepared: Prepared) -> None:
+        """Remember how a run was prepared."""
+        if len(self.prepared) >= _BINDINGS:
+            self.prepared.clear()
+        self.prepared[datasets] = prepared
 
 
 def accesses(
@@ -299,9 +322,11 @@ class Execute(Work):
         blocks: tuple[Block, ...],
         profile: Profile | None = None,
     ) -> None:
-        super().__init__(False, lane, model)
+        self.inline = False
+        self.stream = None
+        self.lane = lane
+        self.unit = self.model = model
         self.profile = profile
-        self.model = model
         self.addresses = addresses
         self.blocks = blocks
         model.queued += 1

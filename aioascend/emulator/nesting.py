@@ -21,12 +21,15 @@ Pending = list[tuple[Callable[..., Any], tuple[Any, ...]]]
 
 class Inside(threading.local):
     """Where a thread is: `calls` is None outside of ACL, else what has to be called when it is outside again: an empty
-    tuple, or a `Pending` list.
+    tuple, or a `Pending` list. All are in the ``__dict__`` of every thread.
     """
 
-    calls: Any = None
-    # one of the emulator's own threads, which is never outside
-    ours: bool = False
+    def __init__(self) -> None:
+        self.calls: Any = None
+        # one of the emulator's own threads, which is never outside
+        self.ours = False
+        # it runs a callback of the program's
+        self.in_callback = False
 
 
 class Nesting:

@@ -53,10 +53,9 @@ class Device:
 
     def running(self) -> Engine:
         """The engine, which a device in use has."""
-        engine = self.engine
-        if engine is None:
+        if self.engine is None:
             raise self.gone()
-        return engine
+        return self.engine
 
     def gone(self) -> Failure:
         """Why there is no engine."""
@@ -157,10 +156,10 @@ class Process:
         context = self.local.context
         if context is None or not context.alive:
             context = self.current()
-        if handle == 0:
-            return context.default_stream
         stream = context.streams.get(handle)
         if stream is None:
+            if handle == 0:
+                return context.default_stream
             if handle in self.streams:
                 raise Failure(
                     codes.STREAM_CONTEXT,
@@ -479,6 +478,7 @@ class Process:
 
     def _arm(self, device: Device, engine: Engine) -> None:
         index, faults = device.index, self.faults
+        engine.model.faults = faults.of_tasks
         engine.sabotage = lambda work: faults.on_task(work.kind, index)
         engine.model.lateness = faults.on_callback
         engine.model.watch = self.races
@@ -596,6 +596,5 @@ class Process:
     @property
     def threads(self) -> tuple[threading.Thread, ...]:
         """The emulator's threads that are alive."""
-        devices = [device for device in self.devices if device is not None]
-        engines = [engine for device in devices for engine in (device.engine, device.dead_engine) if engine is not None]
+        engines = [e for device in self.devices if device for e in (device.engine, device.dead_engine) if e]
         return tuple(thread for engine in engines for thread in engine.threads)

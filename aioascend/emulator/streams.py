@@ -118,8 +118,21 @@ class Marker:
         # what a watch knows of it
         self.mark: Any = None
         self.time = 0.0
-        self.parked: list[tuple[Stream, Task]] = []
-        self.waiters: list[Waiter] = []
+        # lists where there are any: most records are done before anybody waits
+        self.parked: list[tuple[Stream, Task]] | None = None
+        self.waiters: list[Waiter] | None = None
+
+    def add(self, waiter: Waiter) -> None:
+        """Wake this host thread when the record is done."""
+        if self.waiters is None:
+            self.waiters = [waiter]
+        else:
+            self.waiters.append(waiter)
+
+    def remove(self, waiter: Waiter) -> None:
+        """Do not wake it, if it is still there."""
+        if self.waiters is not None and waiter in self.waiters:
+            self.waiters.remove(waiter)
 
     def is_done(self) -> bool:
         """Whether the stream has got there."""

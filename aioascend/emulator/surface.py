@@ -24,8 +24,9 @@ from .acl_rt_stream import StreamCalls
 from .acl_tensor import TensorCalls
 from .acl_top import TopCalls
 from .acl_util import UtilCalls
-from .args import Spec, export
+from .args import Spec
 from .codes import FEATURE_NOT_SUPPORT
+from .exporting import export
 from .free_shapes import FreeRuns
 from .leaks import Leaks
 from .native import Native
@@ -79,19 +80,10 @@ _LOCKING = (
 _NEVER_NEED_INIT = ("util", "prof")
 
 
-def _guarded(process: Process, where: str, method: Any) -> Any:
-    local = process.local
-
-    def guarded(*arguments: Any) -> Any:
-        if local.in_callback:
-            process.findings.note("call-in-callback", where, f"{where} was called in a callback", FEATURE_NOT_SUPPORT)
-        return method(*arguments)
-
-    # what `export` reads
-    guarded.__acl__ = method.__acl__  # type: ignore[attr-defined]
-    guarded.__doc__ = method.__doc__
-    guarded.__signature__ = signature(method)  # type: ignore[attr-defined]
-    return guarded
+def _guard(process: Process, where: str) -> Callable[[], None]:
+    """What is called first where `where` is called in a callback."""
+    text = f"{where} was called in a callback"
+    return lambda: process.findings.note("call-in-callback", where, text, FEATURE_NOT_SUPPORT)
 
 
 def _timed(process: Process, where: str, method: Any, seconds: float) -> Any:
@@ -115,13 +107,13 @@ def _exported(process: Process, module: ModuleType, where: str, method: Any) -> 
         seconds = profile.call(where) + (profile.launch if name in _LAUNCHING.get(part, ()) else 0.0)
         if seconds:
             method = _timed(process, where, method, seconds)
-    if name in _NOT_IN_CALLBACKS.get(part, ()):
-        method = _guarded(process, where, method)
+    guard = _guard(process, where) if name in _NOT_IN_CALLBACKS.get(part, ()) else None
     free = part in _NEVER_NEED_INIT or name in _WITHOUT_INIT.get(part, ())
     spec: Spec = method.__acl__
     gives = spec.gives_a_value and name not in _LOCKING
     gate: list[Callable[[str], None]] = [] if free else process.gate
-    return export(module, where, method, process.failed, process.faults.rules_of(where), gate, process.nesting, gives)
+    rules = process.faults.rules_of(where)
+    return export(module, where, method, process.failed, rules, gate, process.nesting, gives, guard)
 
 
 def build(process: Process) -> tuple[ModuleType, Leaks]:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from . import codes
-from .device_model import DeviceModel, Step, Task
+from .device_model import DONE, DeviceModel, Step, Task
 from .streams import Event, Flavour, Marker, Stream
 
 
@@ -22,15 +22,24 @@ class Record(Task):
 
     def begin(self, model: DeviceModel, stream: Stream, now: float) -> Step:
         """The record is done."""
-        model.mark(self.marker, stream.ready_at if model.timed else model.clock())
+        marker = self.marker
+        marker.time = stream.ready_at if model.timed else model.clock()
+        marker.done = True
+        model.records -= 1
+        if marker.parked is not None or marker.waiters is not None:
+            model.let_go(marker)
         if self.event.flavour is Flavour.LEGACY:
             self.event.raised = True
             model.unpark_all(self.event.parked)
-        return Step.DONE
+        return DONE
 
     def dropped(self, model: DeviceModel) -> None:
         """A record that never comes must not leave its waiters for ever."""
-        model.mark(self.marker, model.clock())
+        marker = self.marker
+        marker.time = model.clock()
+        marker.done = True
+        model.records -= 1
+        model.let_go(marker)
 
 
 class Wait(Task):
@@ -45,13 +54,16 @@ class Wait(Task):
 
     def begin(self, model: DeviceModel, stream: Stream, now: float) -> Step:
         """Go on if the record is done."""
-        if not self.marker.done:
-            self.marker.parked.append((stream, self))
+        marker = self.marker
+        if not marker.done:
+            if marker.parked is None:
+                marker.parked = []
+            marker.parked.append((stream, self))
             return Step.PARKED
         if model.timed:
-            stream.ready_at = max(stream.ready_at, self.marker.time)
+            stream.ready_at = max(stream.ready_at, marker.time)
         self.event.waits -= 1
-        return Step.DONE
+        return DONE
 
     def dropped(self, model: DeviceModel) -> None:
         """One wait less."""
@@ -112,18 +124,19 @@ def undelivered(stream: Stream) -> int:
 class Callback(Task):
     """A host function for the stream's report thread; ``block`` holds the stream until it has returned."""
 
-    __slots__ = ("block", "function", "late", "site", "step", "stream", "user_data")
+    __slots__ = ("__dict__", "block", "function", "stream", "user_data")
+
+    late = False
+    # the program's line that launched it, if anybody asked for it
+    site = ""
+    # what a watch knows of it
+    step: Any = None
 
     def __init__(self, function: Callable[[Any], Any], user_data: Any, block: bool) -> None:
         self.function = function
         self.user_data = user_data
         self.block = block
         self.stream: Stream | None = None
-        self.late = False
-        # the program's line that launched it, if anybody asked for it
-        self.site = ""
-        # what a watch knows of it
-        self.step: Any = None
 
     def begin(self, model: DeviceModel, stream: Stream, now: float) -> Step:
         """Hand the function to the report thread."""

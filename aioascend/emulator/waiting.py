@@ -114,8 +114,8 @@ def wait_for_record(process: Process, engine: Engine, marker: Marker, millisecon
         if marker.done:
             waiter.wake(codes.SUCCESS)
         else:
-            marker.waiters.append(waiter)
-    stay(process, engine, wait, waiter, milliseconds, stuck, marker.waiters.remove, waiter)
+            marker.add(waiter)
+    stay(process, engine, wait, waiter, milliseconds, stuck, marker.remove, waiter)
     return waiter
 
 
@@ -141,7 +141,7 @@ def wait_for_event_id(process: Process, device: Device, engine: Engine, limit: i
                 waiter.wake(codes.SUCCESS)
             else:
                 for marker in markers:
-                    marker.waiters.append(waiter)
+                    marker.add(waiter)
         stay(process, engine, wait, waiter, -1, stuck, _forget, (waiter, markers))
         with engine.lock:
             _forget((waiter, markers))
@@ -156,8 +156,7 @@ def _takes_an_id(task: Task) -> TypeGuard[Record]:
 def _forget(entry: tuple[HostWaiter, tuple[Marker, ...]]) -> None:
     waiter, markers = entry
     for marker in markers:
-        if waiter in marker.waiters:
-            marker.waiters.remove(waiter)
+        marker.remove(waiter)
 
 
 def look_ahead_at_stream(process: Process, stream: Stream, call: str) -> None:

@@ -73,7 +73,7 @@ def test_a_record_releases_the_streams_and_threads_that_wait_for_it() -> None:
     work, later = Work(), Work()
     bench.model.submit(first, work)
     marker = bench.record(event, first)
-    marker.waiters.append(gate)
+    marker.add(gate)
     bench.wait(second, event)
     bench.model.submit(second, later)
     assert bench.next() is work

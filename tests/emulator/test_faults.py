@@ -273,16 +273,26 @@ def test_a_call_that_is_under_way_when_its_device_is_lost_queues_nothing(machine
     npu = Driver(machine)
     stream, a, b = npu.stream(), npu.upload(np.ones(4)), npu.upload(np.zeros(4))
     process: Any = machine._process
-    engine_of = process.engine_of
+    queued = process.streams[stream]
+    engine = process.engine_of(queued)
 
-    def lost_meanwhile(target: Any) -> Any:
-        found = engine_of(target)
-        machine.faults.lose_device(0)
-        return found
+    class Lost:
+        """The engine's lock, when it was waited for while the device was lost."""
 
-    process.engine_of = lost_meanwhile
+        def __init__(self, lock: Any) -> None:
+            self._lock = lock
+
+        def __enter__(self) -> None:
+            engine.lock = self._lock
+            machine.faults.lose_device(0)
+            self._lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self._lock.release()
+
+    engine.lock = Lost(engine.lock)
     assert npu.rt.memcpy_async(b, 32, a, 32, 3, stream) == 507010
-    assert not process.streams[stream].queue
+    assert not queued.queue
 
 
 def test_faults_from_text(monkeypatch: pytest.MonkeyPatch) -> None:
