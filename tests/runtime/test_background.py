@@ -7,7 +7,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from aioascend.runtime.background import in_background, join_all, run_in_background, start_thread
+from aioascend.runtime.background import _under_way, in_background, join_all, run_in_background, start_thread
 
 
 def test_what_a_thread_raises_is_the_outcome() -> None:
@@ -82,3 +82,13 @@ def test_a_thread_whose_first_step_fails_does_not_run_and_says_why() -> None:
     thread = start_thread("aioascend-test", lambda: ran.append(2), lambda: ran.append(3))
     thread.join(5)
     assert ran == [2, 3]
+
+
+def test_a_thread_that_has_not_been_started_yet_is_not_waited_for() -> None:
+    thread = threading.Thread(target=lambda: None)
+    _under_way.add(thread)
+    try:
+        join_all(10)
+    finally:
+        _under_way.discard(thread)
+    assert thread.ident is None
