@@ -241,12 +241,7 @@ class Engine:
             fault = self._run(work) if unit.runs % _MEASURED else self._run_measured(work)
         finally:
             self.lock.acquire()
-        if fault is not None:
-            self._leave()
-            try:
-                self._tell(work, fault)
-            finally:
-                self.lock.acquire()
+        self._tell_unlocked(work, fault)
         now = self.clock()
         self.model.last = now - self._turn >= _TURN
         if self.model.last:
@@ -265,12 +260,7 @@ class Engine:
     def _do_inline(self, work: Work) -> None:
         """Do short work. The lock is held, and let go to tell of a failure."""
         fault = self._run(work)
-        if fault is not None:
-            self._leave()
-            try:
-                self._tell(work, fault)
-            finally:
-                self.lock.acquire()
+        self._tell_unlocked(work, fault)
         self._finish(work, fault)
 
     def _park(self, gate: _thread.LockType) -> None:
@@ -351,6 +341,15 @@ class Engine:
                 self._handed.append((work, entered))
                 self.kick()
         return begun
+
+    def _tell_unlocked(self, work: Work, fault: Fault | None) -> None:
+        """Let go of the lock, which is held, to tell of a failure if there was one."""
+        if fault is not None:
+            self._leave()
+            try:
+                self._tell(work, fault)
+            finally:
+                self.lock.acquire()
 
     def _tell(self, work: Work, fault: Fault) -> None:
         """Tell the program about a failed task. The lock is not held: its function may call anything."""

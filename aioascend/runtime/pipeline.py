@@ -256,9 +256,10 @@ class Pipeline(Keeper):
             self._launch_alone(request)
             self._core.settle(self._settle)
             return
-        if request.abandoned:
+        abandoned = request.abandoned
+        if abandoned:
             self.admission.withdraw(request)  # the copy may have stopped half-way
-        if request.error is not None and not request.abandoned:
+        if request.error is not None and not abandoned:
             self.admission.staging_failed(request)
             self._free_input(request)
             self.counters.failed += 1
@@ -326,7 +327,9 @@ class Pipeline(Keeper):
             return
         if request.buffer is not None:
             self._free_input(request)
-        good = error is None and not request.abandoned
+        # Looked at once: its caller may give it up at any moment, and what follows has to be of one mind.
+        abandoned = request.abandoned
+        good = error is None and not abandoned
         kept = None if ties is None or not good else self._keep(request, ties, outlet)
         elsewhere = not self._output_inline and good and kept is None
         self.admission.finished(request, now, drained=not elsewhere)
@@ -336,7 +339,7 @@ class Pipeline(Keeper):
             ended = self._ended and self._closing is not None and isinstance(error, ExecutionFailed)
             failure = SessionClosed(f"{self._closing}, and the run was ended") if ended else error
             self._fail_on_device(request, failure)
-        elif request.abandoned:
+        elif abandoned:
             self._give_up(request)
         elif kept is not None:
             outlet = self._succeed_with(request, kept)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any, NoReturn
 
 import anyio
@@ -165,3 +166,37 @@ def test_inputs_are_claimed_once_also_when_two_ask_in_the_same_moment() -> None:
     request._claim = Raced(request._claim)
     assert request.claim() is None
     assert request.claim() is None
+
+
+@pytest.mark.parametrize("size", [SMALL, LARGE])
+@pytest.mark.parametrize("outputs", ["owned", "leased", "device"])
+async def test_who_is_cancelled_while_its_outcome_is_made_gives_everything_back_once(
+    outputs: Any, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = np.zeros(size, np.float32)
+    async with aioascend.Session(kit.add(1, size), depth=1) as session:
+        pipeline, loop = inside(session), asyncio.get_running_loop()
+        finished, tasks = pipeline.admission.finished, list[asyncio.Task[Any]]()
+
+        def cancelled_meanwhile(request: Request, *args: Any, **keywords: Any) -> None:
+            finished(request, *args, **keywords)
+            if tasks:
+                pipeline.abandon(request)
+                loop.call_soon_threadsafe(tasks.pop().cancel)
+
+        monkeypatch.setattr(pipeline.admission, "finished", cancelled_meanwhile)
+        for _ in range(4):  # more than there are places
+            tasks.append(asyncio.ensure_future(session.infer(x, outputs=outputs)))
+            with anyio.fail_after(10):
+                await asyncio.wait([tasks[0]])
+            assert not tasks
+            await eventually(lambda: idle(session))
+        outlets = pipeline.lanes[0].outlets
+        assert len({id(outlet) for outlet in outlets}) == len(outlets)
+        gc.collect()
+        await eventually(lambda: session.statistics().leased_results == 0)
+        await eventually(lambda: session.statistics().device_results == 0)
+        with anyio.fail_after(10):
+            kept = [await session.infer(x + i, outputs="leased") for i in range(6)]
+        assert [result[0][0] for result in kept] == [i + 1 for i in range(6)]
+        assert session.statistics().devices[0].rebuilds == 0
