@@ -9,21 +9,16 @@ synchronous doors.
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
 import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
 from typing import Any, Protocol
 
 from ..errors import NoEventLoop
 from ..scheduling.deadlines import Deadlines
 
 __all__ = ["LoopPort", "Port", "ThreadPort", "current_port"]
-
-logger = logging.getLogger("aioascend.runtime")
 
 _EARLY_S = 0.001  # uvloop's clock counts milliseconds: a timer may fire so much before its time
 
@@ -42,7 +37,7 @@ class LoopPort:
     """The port of an asyncio event loop (any implementation of it)."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = weakref.ref(loop)  # the registry's value must not keep its key alive
+        self._loop = weakref.ref(loop)  # whoever keeps a port must not keep its loop
         self._over: deque[asyncio.Future[None]] = deque()
         self.put = self._over.append
         self._armed = False
@@ -61,8 +56,7 @@ class LoopPort:
                 raise RuntimeError("the loop is gone")
             loop.call_soon_threadsafe(self._run)
         except RuntimeError:
-            # Nobody is left who could be told: the loop was closed with requests in flight. What waits there refers to
-            # the loop, and must not keep it alive through the registry.
+            # Nobody is left who could be told: the loop was closed with requests in flight.
             self._over.clear()
             self._armed = False
             self._deadlines = Deadlines()
@@ -130,26 +124,7 @@ class ThreadPort:
         return self._ready.acquire(timeout=timeout)
 
 
-_lock = threading.Lock()
-
-
-def _new_lock() -> None:
-    global _lock
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_new_lock)  # another thread of the parent may have held the old one
-_ports: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopPort] = weakref.WeakKeyDictionary()
-
-
-class _Latest(threading.local):
-    """The loop that ran on this thread when somebody asked last, and its port: nearly always the one that runs now."""
-
-    loop: Callable[[], asyncio.AbstractEventLoop | None] = staticmethod(lambda: None)
-    port: LoopPort
-
-
-_latest = _Latest()
+_PORT = "_aioascend_port"  # the attribute of a loop that has its port: a registry would keep a closed loop alive by it
 
 
 def current_port() -> tuple[asyncio.AbstractEventLoop, LoopPort]:
@@ -161,11 +136,8 @@ def current_port() -> tuple[asyncio.AbstractEventLoop, LoopPort]:
             "this has to be awaited on a running asyncio event loop (any implementation of it), and there is none on "
             "this thread; plain threads, and trio through trio.to_thread, use infer_sync"
         ) from None
-    if _latest.loop() is loop:
-        return loop, _latest.port
-    port = _ports.get(loop)
+    port: LoopPort | None = getattr(loop, _PORT, None)
     if port is None:
-        with _lock:
-            port = _ports.setdefault(loop, LoopPort(loop))
-    _latest.loop, _latest.port = weakref.ref(loop), port
+        port = LoopPort(loop)
+        setattr(loop, _PORT, port)
     return loop, port

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import time
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 import anyio
 import numpy as np
 import pytest
+import uvloop
 
 import aioascend
+from aioascend.emulator import Emulator
+from aioascend.runtime import process
 from aioascend.runtime.ports import current_port
 from tests import kit
 from tests.session.test_recovery_in_the_middle import LARGE, core_of, inside, ones
@@ -120,3 +127,32 @@ async def test_a_result_without_elements_comes_to_the_host_too() -> None:
     async with aioascend.Session(kit.identity(1, (0, 3))) as session:
         with await session.infer(np.zeros((0, 3), np.float32), outputs="device") as outputs:
             assert (await outputs.to_host())[0].shape == (0, 3)
+
+
+@pytest.mark.parametrize("outputs", ["owned", "leased", "device"])
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_a_loop_that_was_closed_before_it_took_an_answer_is_let_go_with_the_answer(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], outputs: Any, emulator: Emulator
+) -> None:
+    with aioascend.Session(kit.add(1), devices="emulator:0") as session:
+        loops = []
+        for number in range(3):
+            loop = new_loop()
+            loop.set_exception_handler(lambda *_: None)  # of the task that was pending when it was destroyed
+            task = loop.create_task(session.infer(ones(1), outputs=outputs))
+            loop.run_until_complete(asyncio.sleep(0))
+            limit = time.monotonic() + 10
+            while session.statistics().completed <= number:
+                assert time.monotonic() < limit
+                time.sleep(0.001)
+            loop.close()
+            loops.append(weakref.ref(loop))
+            del loop, task
+        assert session.infer_sync(ones(1))[0][0] == 2
+        gc.collect()
+        assert [loop() for loop in loops] == [None] * 3
+        limit = time.monotonic() + 10
+        while (now := session.statistics()).leased_results or now.device_results:
+            assert time.monotonic() < limit
+            time.sleep(0.001)
+    assert not process.open_devices()
