@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import weakref
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,7 +20,10 @@ from ..errors import AioascendError, ForkedProcess, SessionClosed
 from .background import join_all
 from .core import DeviceCore
 
-__all__ = ["acquire", "before_open", "check_forks", "exiting", "forks", "leave", "open_devices", "retain", "shutdown"]
+__all__ = [
+    "acquire", "before_open", "check_forks", "closes_over", "exiting", "forks", "leave", "open_devices", "retain",
+    "shutdown",
+]  # fmt: skip
 
 _FORKED = (
     "this process was forked from one that had opened {what}: device state and threads do not exist in a forked "
@@ -38,6 +41,7 @@ class _Use:
 
 _lock = threading.RLock()
 _uses: dict[DeviceName, _Use] = {}
+_closing: set[Future[None]] = set()  # closes of devices that nobody uses any more, until they are over
 _former: list[_Use] = []  # uses that a new one has replaced, until their last user leaves
 # acl module -> whether we initialised it. Weak, because a test's double must not live as long as the process.
 _initialised: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
@@ -46,6 +50,7 @@ _alive: weakref.WeakSet[DeviceCore] = weakref.WeakSet()  # with threads, or to b
 _exiting = False
 _CLOSING_S = 1.5  # what is being opened or closed at interpreter exit may take so long
 _JOIN_S = 1.2
+_SHUTDOWN_S = 10.0  # how long `shutdown` waits for a device that is being closed
 
 
 def acquire(name: DeviceName) -> tuple[DeviceCore, Future[None]]:
@@ -103,8 +108,16 @@ def _leave(core: DeviceCore) -> Future[None] | None:
                     _former.remove(use)
                 else:
                     _uses.pop(use.name)
-                return core.control(core.stop)
+                stopped = core.control(core.stop)
+                _closing.add(stopped)
+                stopped.add_done_callback(_closing.discard)
+                return stopped
     return None
+
+
+def closes_over(seconds: float) -> bool:
+    """Wait for the closes that go on by themselves, for so many seconds at most: whether there is none any more."""
+    return not wait(list(_closing), timeout=seconds).not_done
 
 
 def open_devices() -> tuple[DeviceCore, ...]:
@@ -125,9 +138,13 @@ def shutdown() -> None:
 
     Closing the last session leaves ACL initialised, because others in the process may share it. Call this at the end
     of a program that is sure nobody does. What another library initialised (100002) is left alone. A later session
-    initialises ACL anew. Raises `AioascendError` while something is open.
+    initialises ACL anew. A close that goes on by itself (its session's last result was let go later) is waited for.
+    Raises `AioascendError` while something is open.
     """
+    closed = closes_over(_SHUTDOWN_S)
     with _lock:
+        if not closed or _closing:
+            raise AioascendError("a device is still being closed: call it again when that is over")
         if _uses:
             raise AioascendError(
                 f"close every session first: {', '.join(map(str, _uses))} in use (arrays of a pinned request that are "
@@ -205,6 +222,7 @@ def _in_forked_child() -> None:
         refuse("npu", partial(_forked_error, "the NPU"))
     _uses.clear()
     _former.clear()
+    _closing.clear()
     _initialised.clear()
     _alive.clear()
     inherited = known("emulator")

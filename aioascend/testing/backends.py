@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,6 +13,8 @@ from ..runtime import process
 from .stub import StubDriver
 
 __all__ = ["assert_balanced", "emulated", "emulator_fixture", "installed", "stub_fixture", "stubbed"]
+
+_LATE_S = 1.0  # a device closes by itself a moment after the last result of its closed sessions was let go
 
 
 @contextlib.contextmanager
@@ -27,9 +30,16 @@ def installed(backend: driver.Backend) -> Iterator[None]:
 
 
 def _nothing_open(kind: driver.Kind, when: str) -> None:
-    names = [str(core.name) for core in process.open_devices() if core.name.startswith(kind)]
+    limit = time.monotonic() + _LATE_S
+    while (names := _names(kind)) and time.monotonic() < limit:
+        time.sleep(0.001)
     if names:
         raise AssertionError(f"{', '.join(names)} still open {when} the block: close every session of it first")
+
+
+def _names(kind: driver.Kind) -> list[str]:
+    process.closes_over(_LATE_S)
+    return [str(core.name) for core in process.open_devices() if core.name.startswith(kind)]
 
 
 @contextlib.contextmanager

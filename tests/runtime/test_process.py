@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 import aioascend
@@ -54,6 +56,31 @@ def test_a_device_that_did_not_open_is_opened_anew_for_the_next_while_others_hav
     process.leave(well)
     assert process.open_devices() == ()
     books.assert_balanced()
+
+
+def test_a_shutdown_waits_for_a_device_that_is_being_closed(
+    emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    core, go, closing = acquire(), threading.Event(), threading.Event()
+    stop = core.stop
+
+    def slowly() -> None:
+        closing.set()
+        assert go.wait(10)
+        stop()
+
+    monkeypatch.setattr(core, "stop", slowly)
+    leaving = threading.Thread(target=process.leave, args=(core,))
+    leaving.start()
+    assert closing.wait(10)
+    assert process.open_devices() == ()
+    with monkeypatch.context() as patch, pytest.raises(aioascend.AioascendError, match="still being closed"):
+        patch.setattr(process, "_SHUTDOWN_S", 0.01)
+        aioascend.shutdown()
+    threading.Timer(0.05, go.set).start()
+    aioascend.shutdown()
+    leaving.join(10)
+    assert emulator.report().leaks == ()  # acl.init has been undone, and the strict emulator saw nothing after it
 
 
 def test_a_forked_child_that_drops_an_inherited_array_gives_nothing_back_and_says_nothing() -> None:

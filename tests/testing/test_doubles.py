@@ -139,6 +139,16 @@ def test_a_session_left_open_is_told(request: pytest.FixtureRequest) -> None:
         session.close_sync()
 
 
+def test_a_result_that_is_let_go_after_its_session_was_closed_is_no_fault() -> None:
+    for _ in range(5):
+        with emulated():
+            session = aioascend.Session(kit.add(1.0), devices="emulator:0")
+            session.open_sync()
+            result = session.infer_sync(np.zeros(4, np.float32), outputs="leased")[0]
+            session.close_sync()
+            del result
+
+
 # -- the stub ----------------------------------------------------------------------------------------------------------
 
 
