@@ -58,6 +58,7 @@ class DeviceLoop:
         self._inbox: deque[tuple[Callable[[Any], None], Any]] = deque()
         self._turn = threading.Lock()  # whoever has it works off the inbox, and looks again after letting go of it
         self._stand_in: threading.Lock | None = None  # what the thread that stands by waits for: released to wake it
+        self._entries: deque[Future[None]] = deque()  # those who wait for the thread to enter the device again
         self._settlers: dict[Callable[[], None], None] = {}
         self._touched: dict[Port, None] = {}
 
@@ -179,19 +180,26 @@ class DeviceLoop:
     def enter(self) -> Future[None]:
         """Have the thread itself run what it ran first once more; from any other thread."""
         outcome: Future[None] = Future()
-
-        def run() -> None:
-            try:
-                outcome.set_result(self._enter())
-            except BaseException as error:
-                outcome.set_exception(error)
-
         with self._lock:
             if self._closed:
                 raise SessionClosed(f"{self._name} is closed")
+            self._entries.append(outcome)
             assert self._loop is not None
-            self._loop.call_soon_threadsafe(run)
+            self._loop.call_soon_threadsafe(self._enter_again)
         return outcome
+
+    def _enter_again(self) -> None:
+        while self._entries:
+            outcome = self._entries[0]  # it stays there until it has its outcome: the thread may be interrupted
+            try:
+                self._enter()
+            except BaseException as error:
+                if not outcome.done():
+                    outcome.set_exception(error)
+            else:
+                if not outcome.done():
+                    outcome.set_result(None)
+            self._entries.popleft()
 
     def call(self, function: Callable[[], T]) -> Future[T]:
         """Run `function` on the thread and give its outcome as a future; from any thread."""
@@ -212,8 +220,10 @@ class DeviceLoop:
 
     def later(self, seconds: float, function: Callable[[], None]) -> None:
         """Run `function` after so many seconds, unless the thread has ended by then; in a burst."""
-        assert self._loop is not None
-        self._loop.call_soon_threadsafe(self._loop.call_later, seconds, self._timed, function)
+        with self._lock:
+            if not self._closed:
+                assert self._loop is not None
+                self._loop.call_soon_threadsafe(self._loop.call_later, seconds, self._timed, function)
 
     def touch(self, port: Port) -> None:
         """Wake `port` once at the end of this burst; on the thread."""
@@ -245,6 +255,8 @@ class DeviceLoop:
 
     def _interrupted(self, error: BaseException) -> None:
         """What was being done is half done: tell, and go on with the rest."""
+        if self._abandoned:
+            return  # the interpreter exits, and nothing goes on
         assert self._loop is not None
         logger.error("%s was interrupted by %r and goes on", self._name, error)
         argument, self._argument = self._argument, None
@@ -252,10 +264,13 @@ class DeviceLoop:
         with self._lock:
             if not self._closed:  # else the thread works off what is left
                 self._armed = True
+                self._loop.call_soon_threadsafe(self._enter_again)
                 self._loop.call_soon_threadsafe(self._drain)
 
     def _failed(self, error: BaseException, argument: Any) -> None:
-        if isinstance(error, SessionClosed):
+        if self._abandoned:
+            logger.debug("a device thread failed while the interpreter exits", exc_info=error)
+        elif isinstance(error, SessionClosed):
             logger.debug("work for a device that is closed was dropped", exc_info=error)
         else:
             logger.error("unexpected error on a device thread", exc_info=error)
@@ -274,13 +289,11 @@ class DeviceLoop:
 
         After so many `rounds` the thread itself goes on.
         """
-        while self._inbox and self._turn.acquire(blocking=False):
+        while self._inbox and not self._abandoned and self._turn.acquire(blocking=False):
             try:
                 self._burst()
             finally:
                 self._turn.release()
-            if self._abandoned:
-                return
             if rounds is not None:
                 rounds -= 1
                 if not rounds:

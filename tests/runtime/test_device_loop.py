@@ -145,15 +145,21 @@ def test_two_posts_that_find_the_thread_asleep_wake_it_once(loop: DeviceLoop) ->
 
 
 def test_what_is_posted_to_an_abandoned_thread_does_not_run(loop: DeviceLoop) -> None:
-    go, ran = threading.Event(), []
-    blocked = loop.call(lambda: go.wait(10))
+    begun, go, ran = threading.Event(), threading.Event(), []
+
+    def block() -> bool:
+        begun.set()
+        return go.wait(10)
+
+    blocked = loop.call(block)
+    assert begun.wait(10)
     loop.abandon()
     assert loop._loop is not None
     loop.post(ran.append, 1)
     go.set()
     loop.join(5)
     assert blocked.result(0)
-    assert ran in ([], [1])  # with what the loop had begun, or not
+    assert ran == []
 
 
 def test_news_are_worked_off_where_they_come_in_with_everything_that_was_posted(loop: DeviceLoop) -> None:
@@ -330,3 +336,46 @@ def test_in_a_forked_child_everything_is_refused_before_any_lock_is_taken() -> N
         ):  # fmt: skip
             with pytest.raises(aioascend.ForkedProcess, match="was forked"):
                 refused()
+
+
+def test_who_waits_for_the_thread_to_enter_again_is_told_though_it_was_interrupted_meanwhile(
+    loop: DeviceLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "_enter_again", lambda: None)  # what the interruption hits
+        outcome = loop.enter()
+        assert loop.call(lambda: 7).result(5) == 7
+    assert not outcome.done()
+    loop._interrupted(SystemExit("thrown into the thread"))
+    assert outcome.result(5) is None
+
+
+def test_an_entry_that_fails_is_told_to_who_waits() -> None:
+    errors: list[Exception] = []
+
+    def enter() -> None:
+        if errors:
+            raise errors[0]
+
+    loop = DeviceLoop("aioascend-test", enter)
+    loop.start()
+    errors.append(ZeroDivisionError("in enter"))
+    with pytest.raises(ZeroDivisionError, match="in enter"):
+        loop.enter().result(5)
+    loop.stop()
+
+
+def test_what_was_to_be_done_later_is_dropped_when_the_thread_has_ended(loop: DeviceLoop) -> None:
+    loop.stop()
+    loop.later(0.0, lambda: None)
+
+
+def test_an_abandoned_thread_fails_without_a_word(
+    loop: DeviceLoop, broken: Broken, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop.abandon()
+    loop.join(5)
+    loop._failed(ZeroDivisionError("in a post"), None)
+    loop._interrupted(SystemExit("thrown into the thread"))
+    assert broken.told == []
+    assert messages(caplog, logging.INFO) == []
