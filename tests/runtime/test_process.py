@@ -74,9 +74,10 @@ def test_a_shutdown_waits_for_a_device_that_is_being_closed(
     leaving.start()
     assert closing.wait(10)
     assert process.open_devices() == ()
-    with monkeypatch.context() as patch, pytest.raises(aioascend.AioascendError, match="still being closed"):
+    with monkeypatch.context() as patch:
         patch.setattr(process, "_SHUTDOWN_S", 0.01)
-        aioascend.shutdown()
+        with pytest.raises(aioascend.AioascendError, match="still being closed"):
+            aioascend.shutdown()
     threading.Timer(0.05, go.set).start()
     aioascend.shutdown()
     leaving.join(10)
