@@ -12,7 +12,10 @@ from typing import TypeVar
 
 from .signal import Signal
 
-__all__ = ["done_within", "forget_frames", "in_background", "join_all", "run_in_background", "start_thread", "wait_for"]
+__all__ = [
+    "done_within", "forget_frames", "go_on", "in_background", "join_all", "run_in_background", "start_thread",
+    "wait_for",
+]  # fmt: skip
 
 T = TypeVar("T")
 
@@ -95,6 +98,23 @@ def forget_frames(error: BaseException) -> None:
     while link is not None:
         traceback.clear_frames(link.__traceback__)
         link = link.__cause__ or link.__context__
+
+
+def go_on(serve: Callable[[], None], interrupted: Callable[[BaseException], None]) -> None:
+    """Run `serve` until it returns, again after whatever it raises, such as `SystemExit` thrown into the thread.
+
+    `interrupted` is told first, and may be hit itself: who ends all threads may do so twice.
+    """
+    error: BaseException | None = None
+    while True:
+        try:
+            if error is not None:
+                interrupted(error)
+                error = None
+            serve()
+            return
+        except BaseException as raised:
+            error = raised
 
 
 def start_thread(name: str, enter: Callable[[], None], run: Callable[[], None]) -> threading.Thread:

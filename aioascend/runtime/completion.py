@@ -19,7 +19,7 @@ from ..driver import Driver, codes
 from ..driver.codes import ErrorClass
 from ..driver.constants import EventFlag
 from ..errors import AclError, InvalidInput
-from .background import start_thread
+from .background import go_on, start_thread
 
 __all__ = ["Completion", "make_completion"]
 
@@ -179,15 +179,12 @@ class _Callbacks:
         self._driver.set_context(self._context)
 
     def _run(self) -> None:
-        while True:
-            try:
-                self._serve()
-                return
-            except BaseException as error:  # such as SystemExit, thrown into the thread by somebody who ends it
-                if self._stopping:
-                    return
-                logger.error("the report thread of %s was interrupted by %r and goes on", self._driver.device, error)
-                self._lost(self._driver.as_error(error, "the report thread"))
+        go_on(self._serve, self._interrupted)
+
+    def _interrupted(self, error: BaseException) -> None:
+        if not self._stopping:
+            self._lost(self._driver.as_error(error, "the report thread"))
+            logger.error("the report thread of %s was interrupted by %r and goes on", self._driver.device, error)
 
     def _serve(self) -> None:
         failures, device = 0, self._device
@@ -303,12 +300,10 @@ class _EventWaiter:
         self._driver.set_context(self._context)
 
     def _run(self) -> None:
-        while True:
-            try:
-                self._serve()
-                return
-            except BaseException as error:  # such as SystemExit, thrown into the thread by somebody who ends it
-                logger.error("the event thread of %s was interrupted by %r and goes on", self._driver.device, error)
+        go_on(self._serve, self._interrupted)
+
+    def _interrupted(self, error: BaseException) -> None:
+        logger.error("the event thread of %s was interrupted by %r and goes on", self._driver.device, error)
 
     def _serve(self) -> None:
         driver, armed = self._driver, self._armed

@@ -20,7 +20,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from ..errors import AioascendError, SessionClosed
-from .background import start_thread
+from .background import go_on, start_thread
 from .ports import Port
 
 __all__ = ["DeviceLoop"]
@@ -238,12 +238,7 @@ class DeviceLoop:
         loop = self._loop
         assert loop is not None
         try:
-            while True:
-                try:
-                    loop.run_forever()
-                    break
-                except BaseException as error:  # such as SystemExit, thrown into the thread by somebody who ends it
-                    self._interrupted(error)
+            go_on(loop.run_forever, self._interrupted)
         finally:
             with self._lock:
                 self._closed = True
@@ -258,9 +253,9 @@ class DeviceLoop:
         if self._abandoned:
             return  # the interpreter exits, and nothing goes on
         assert self._loop is not None
+        self._broken(error, self._argument)  # first: another one may come in the middle of this
+        self._argument = None
         logger.error("%s was interrupted by %r and goes on", self._name, error)
-        argument, self._argument = self._argument, None
-        self._broken(error, argument)
         with self._lock:
             if not self._closed:  # else the thread works off what is left
                 self._armed = True

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from .background import go_on
+
 __all__ = ["Worker"]
 
 logger = logging.getLogger("aioascend.runtime")
@@ -104,13 +106,7 @@ class Worker:
             thread.join(seconds)
 
     def _run(self) -> None:
-        while True:
-            try:
-                self._serve()
-                return
-            except BaseException as error:
-                logger.error("%s was interrupted by %r and goes on", self._name, error)
-                self._fail_interrupted(error)
+        go_on(self._serve, self._interrupted)
 
     def _serve(self) -> None:
         calls = self._calls
@@ -125,9 +121,11 @@ class Worker:
             del call
             calls.popleft()
 
-    def _fail_interrupted(self, error: BaseException) -> None:
+    def _interrupted(self, error: BaseException) -> None:
+        """The call that was being run, if any, has failed with `error`."""
         call = self._calls[0] if self._calls else None
         if call is not None and call.begun:
-            self._calls.popleft()
             if not call.outcome.done():
                 call.outcome.set_exception(error)
+            self._calls.popleft()
+        logger.error("%s was interrupted by %r and goes on", self._name, error)

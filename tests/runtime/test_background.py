@@ -7,7 +7,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from aioascend.runtime.background import _under_way, in_background, join_all, run_in_background, start_thread
+from aioascend.runtime.background import _under_way, go_on, in_background, join_all, run_in_background, start_thread
 
 
 def test_what_a_thread_raises_is_the_outcome() -> None:
@@ -92,3 +92,22 @@ def test_a_thread_that_has_not_been_started_yet_is_not_waited_for() -> None:
     finally:
         _under_way.discard(thread)
     assert thread.ident is None
+
+
+def test_a_thread_goes_on_though_it_is_hit_again_while_it_tells_of_the_first() -> None:
+    served, told = 0, list[BaseException]()
+
+    def serve() -> None:
+        nonlocal served
+        served += 1
+        if served == 1:
+            raise SystemExit("first")
+
+    def interrupted(error: BaseException) -> None:
+        told.append(error)
+        if len(told) == 1:
+            raise KeyboardInterrupt("second")
+
+    go_on(serve, interrupted)
+    assert served == 2
+    assert [str(error) for error in told] == ["first", "second"]
