@@ -18,7 +18,7 @@ from .runtime.request import Request
 from .runtime.tensors import DeviceOutputs, DeviceTensor
 from .runtime.ties import OutputKind
 from .ticket import Ticket
-from .waiting import begin, hand_over, leave, run_request, run_request_blocking, until_taken
+from .waiting import hand_over, run_request, run_request_blocking, until_taken
 
 __all__ = ["Doors", "refuse_in_loop"]
 
@@ -76,16 +76,7 @@ class Doors(ABC):
         pipeline = self._usable()
         box = [inputs]
         del inputs  # an exception that is kept must not keep the arrays
-        request = self._request(pipeline, box, timeout, priority, False, outputs)
-        if request.deadline is not None:
-            return await run_request(pipeline, request)
-        future = begin(pipeline, request)
-        try:
-            await future
-        except BaseException as error:
-            await leave(pipeline, request, future, error)
-            raise
-        return request.result()
+        return await run_request(pipeline, self._request(pipeline, box, timeout, priority, False, outputs))
 
     @overload
     async def submit(self, inputs: Any, *, priority: int = ..., outputs: OnHost = ...) -> Ticket[Outputs]: ...

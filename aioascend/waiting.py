@@ -23,35 +23,9 @@ __all__ = [
 ]
 
 
-def begin(pipeline: Pipeline, request: Request) -> asyncio.Future[None]:
-    """Submit a request without a deadline: the future is done when its outcome is there.
-
-    Whoever stops awaiting it has to `leave`.
-    """
-    try:
-        loop, port = current_port()  # before anything is queued: raises where no loop runs
-        future: asyncio.Future[None] = loop.create_future()
-        request.done.expect(future, port)
-        pipeline.submit(request)
-    except BaseException:
-        request.claim()
-        raise
-    return future
-
-
-async def leave(pipeline: Pipeline, request: Request, future: asyncio.Future[None], error: BaseException) -> None:
-    """What has to be done when `error` has come while `future` was awaited."""
-    if not request.done.is_set:
-        request.done.leave(future)
-        pipeline.abandon(request)
-        if not isinstance(error, GeneratorExit):  # else the task was thrown away with its loop: nobody is left to wait
-            await until_taken(request)
-
-
 async def run_request(pipeline: Pipeline, request: Request) -> Outputs | DeviceOutputs:
     """Submit a request and wait for its outcome; raises `DeadlineExceeded` when its time is up."""
     done, deadline = request.done, request.deadline
-    waited = False
     try:
         loop, port = current_port()  # before anything is queued: raises where no loop runs
         future = loop.create_future()
@@ -67,22 +41,29 @@ async def run_request(pipeline: Pipeline, request: Request) -> Outputs | DeviceO
         if deadline is not None:
             port.watch(future, deadline)
         await future
-        waited = True
-    except GeneratorExit:
-        pipeline.abandon(request)  # the task was thrown away with its loop: nobody is left who could wait
+    except BaseException as error:
+        await _leave(pipeline, request, future, error)
         raise
     finally:
         if deadline is not None:
             port.unwatch(future)
+    if deadline is not None:
         if not done.is_set:
-            done.leave(future)
-            if not request.abandoned:
-                pipeline.abandon(request, expired=waited)
-                await until_taken(request)
-    if request.error is None and not request.abandoned and request.marks is None:
-        assert request.outputs is not None
-        return request.outputs
-    return _outcome(request)
+            await _leave(pipeline, request, future)
+        return _outcome(request)
+    return request.result()
+
+
+async def _leave(
+    pipeline: Pipeline, request: Request, future: asyncio.Future[None], error: BaseException | None = None
+) -> None:
+    """Give a request up unless its outcome is there: because of `error`, or because its time is up."""
+    if not request.done.is_set:
+        request.done.leave(future)
+        if not request.abandoned:
+            pipeline.abandon(request, expired=error is None)
+        if not isinstance(error, GeneratorExit):  # else the task was thrown away with its loop: nobody is left to wait
+            await until_taken(request)
 
 
 def run_request_blocking(pipeline: Pipeline, request: Request) -> Outputs | DeviceOutputs:
