@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
@@ -379,3 +380,22 @@ def test_an_abandoned_thread_fails_without_a_word(
     loop._interrupted(SystemExit("thrown into the thread"))
     assert broken.told == []
     assert messages(caplog, logging.INFO) == []
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_who_was_told_that_the_thread_has_entered_before_it_was_interrupted_is_not_told_again(fails: bool) -> None:
+    entered: list[bool] = []
+
+    def enter() -> None:
+        entered.append(True)
+        if fails and len(entered) == 2:
+            raise ZeroDivisionError("in enter")
+
+    loop = DeviceLoop("aioascend-test", enter)
+    loop.start()
+    told: Future[None] = Future()
+    told.set_result(None)
+    loop._entries.append(told)  # where the interruption has left it
+    assert loop.enter().result(5) is None
+    assert (len(entered), told.result(0)) == (3, None)
+    loop.stop()
