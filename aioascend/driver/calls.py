@@ -11,10 +11,11 @@ cells of out-pointers are made anew for every call, so that no two threads share
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from ctypes import byref, c_void_p
 from typing import Any
 
+from ..errors import AclError
 from . import codes
 from .backends import Backend
 from .checked import EVENT_SYNC_TIMEOUT, REPORT_TIMEOUT, STREAM_SYNC_TIMEOUT
@@ -236,6 +237,19 @@ class Driver(ModelCalls):
         if ret:
             raise self.error(ret, "acl.rt.stream_query")
         return bool(status == _STREAM_DONE)
+
+    def failures_of(self, streams: Iterable[int]) -> list[tuple[int, AclError]]:
+        """What tasks of these streams have failed with: the stream's index among them, and the error. Never blocks."""
+        failures = []
+        query = self.acl.rt.stream_query
+        for index, stream in enumerate(streams):
+            try:
+                _status, ret = query(stream)
+                if ret:
+                    failures.append((index, self.error(ret, "acl.rt.stream_query")))
+            except Exception as error:
+                failures.append((index, self.as_error(error, "acl.rt.stream_query")))
+        return failures
 
     # -- events -----------------------------------------------------------------------------------------------------
 

@@ -107,12 +107,11 @@ class _Callbacks:
         self._gate = threading.Event()
         self._lock = threading.Lock()
         self._streams = 0
+        self._ident = 0  # the thread's
         self._thread = start_thread(f"aioascend-report-{driver.device}", self._enter, self._run)
 
     def attach(self, stream: int) -> None:
-        ident = self._thread.ident
-        assert ident is not None
-        self._driver.subscribe_report(ident, stream)
+        self._driver.subscribe_report(self._ident, stream)
         with self._lock:
             self._streams += 1
             self._gate.set()
@@ -124,7 +123,7 @@ class _Callbacks:
         except BaseException:
             self._launched -= 1
             raise
-        if self._device is not None and threading.get_ident() != self._thread.ident:
+        if self._device is not None and threading.get_ident() != self._ident:
             self._device.call_off()
 
     def forget(self, stream: int) -> None:
@@ -135,9 +134,7 @@ class _Callbacks:
 
     def detach(self, stream: int) -> None:
         self.forget(stream)
-        ident = self._thread.ident
-        assert ident is not None
-        self._driver.unsubscribe_report(ident, stream)
+        self._driver.unsubscribe_report(self._ident, stream)
 
     def _deliver_reached(self) -> None:
         """Deliver the tokens of the callbacks that have returned.
@@ -176,6 +173,7 @@ class _Callbacks:
         self._thread.join(seconds)
 
     def _enter(self) -> None:
+        self._ident = threading.get_ident()
         self._driver.set_context(self._context)
 
     def _run(self) -> None:

@@ -31,6 +31,7 @@ T = TypeVar("T")
 
 _JOIN_S = 5.0
 _ROUNDS = 4  # bursts in a row that a thread which stands in runs before it looks at the device again
+_SOON, _SOON_S = 8, 0.001  # so many waits are so short after a burst whose ports get the GIL late (`ports`)
 
 
 class DeviceLoop:
@@ -55,12 +56,17 @@ class DeviceLoop:
         self._abandoned = False
         self._forked: Callable[[], AioascendError] | None = None
         self._armed = False
+        self._soon = 0  # how many waits to come are short, because the GIL is scarce
         self._inbox: deque[tuple[Callable[[Any], None], Any]] = deque()
         self._turn = threading.Lock()  # whoever has it works off the inbox, and looks again after letting go of it
         self._stand_in: threading.Lock | None = None  # what the thread that stands by waits for: released to wake it
         self._entries: deque[Future[None]] = deque()  # those who wait for the thread to enter the device again
         self._settlers: dict[Callable[[], None], None] = {}
         self._touched: dict[Port, None] = {}
+        # `settle(function)`: run it once at the end of this burst. `touch(port)`: wake it once after that. On the
+        # thread, for every request: a function of ours around each would take several times as long.
+        self.settle: Callable[[Callable[[], None]], object] = self._settlers.setdefault
+        self.touch: Callable[[Port], object] = self._touched.setdefault
 
     def start(self) -> None:
         """Start the thread; raises what `enter` raised."""
@@ -151,6 +157,9 @@ class DeviceLoop:
         wake.acquire()
         try:
             self._stand_in = wake
+            if self._soon:  # to be in line for the GIL when the next post comes
+                self._soon -= 1
+                seconds = _SOON_S
             chosen = idle() and wake.acquire(timeout=seconds)
             if not chosen:
                 with self._lock:
@@ -214,20 +223,12 @@ class DeviceLoop:
         self.post(run, None)
         return outcome
 
-    def settle(self, function: Callable[[], None]) -> None:
-        """Run `function` once at the end of this burst; on the thread."""
-        self._settlers[function] = None
-
     def later(self, seconds: float, function: Callable[[], None]) -> None:
         """Run `function` after so many seconds, unless the thread has ended by then; in a burst."""
         with self._lock:
             if not self._closed:
                 assert self._loop is not None
                 self._loop.call_soon_threadsafe(self._loop.call_later, seconds, self._timed, function)
-
-    def touch(self, port: Port) -> None:
-        """Wake `port` once at the end of this burst; on the thread."""
-        self._touched[port] = None
 
     def _begin(self) -> None:
         self._enter()
@@ -259,6 +260,7 @@ class DeviceLoop:
         with self._lock:
             if not self._closed:  # else the thread works off what is left
                 self._armed = True
+                self._inbox.append((_nothing, None))  # for a burst, which does what this one has left
                 self._loop.call_soon_threadsafe(self._enter_again)
                 self._loop.call_soon_threadsafe(self._drain)
 
@@ -315,16 +317,24 @@ class DeviceLoop:
             except BaseException as error:
                 self._failed(error, argument)
             self._argument = None
-        while self._settlers:
-            settlers, self._settlers = self._settlers, {}
-            for settler in settlers:
+        settlers, touched = self._settlers, self._touched
+        while settlers:
+            due = list(settlers)
+            settlers.clear()
+            for settler in due:
                 try:
                     settler()
                 except BaseException as error:
                     self._failed(error, None)
-        touched, self._touched = self._touched, {}
-        for port in touched:
-            port.wake()
+        if touched:
+            for port in list(touched):
+                if port.wake():
+                    self._soon = _SOON
+            touched.clear()  # last: whoever interrupts this leaves them to the next burst, and twice does no harm
+
+
+def _nothing(_: object) -> None:
+    """What is posted for the burst that comes of it."""
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

@@ -73,7 +73,7 @@ class Lane:
         self._retired = False
         self._hung = False  # its streams make no progress and are being aborted
         self._ended = 0
-        self._unarmed: list[tuple[Place, int]] = []  # queued, with the runs that they are, and no callback behind them
+        self.unarmed: list[tuple[Place, int]] = []  # queued, with the runs that they are, and no callback behind them
         self._most_unarmed = 1
         self._run_s = 1.0  # what a run takes of the pipeline's time, as far as known
         self._told_at = 0.0
@@ -91,7 +91,7 @@ class Lane:
         stack.callback(self._destroy_streams)
         for _ in range(3):
             self._streams.append(driver.create_stream())
-        self._h2d, self._compute, self._d2h = self._streams
+        self._h2d, self._compute, self._d2h = self._stages = tuple(self._streams)
         self.places = [Place(core, inputs, outputs, stack, supplies) for _ in range(recipe.depth)]
         self._free.extend(self.places)
         core.attach(self._d2h)
@@ -217,7 +217,7 @@ class Lane:
             driver.queue_out(compute, place.computed, target, origin, self._output_nbytes, d2h)
         else:
             self._bring_out(place, outlet, timing, None if ties is None else ties.kept)
-        group = self._unarmed
+        group = self.unarmed
         group.append((place, place.generation))
         if len(group) >= self._most_unarmed:
             self.arm()
@@ -245,7 +245,7 @@ class Lane:
 
         A stream is in order, so that its end is the end of those before it.
         """
-        group, self._unarmed = self._unarmed, []
+        group, self.unarmed = self.unarmed, []
         if not group or self._dead or self._hung:  # then what follows has its own account of what runs
             return
         self._watch()
@@ -408,11 +408,8 @@ class Lane:
             self._not_launched(place, self._driver.as_error(error, "a repeated launch"))
 
     def _ask_streams(self) -> None:
-        for stage, stream in enumerate((self._h2d, self._compute, self._d2h)):
-            try:
-                self._driver.stream_query(stream)
-            except Exception as error:
-                self._blame(self._driver.as_error(error, "acl.rt.stream_query"), stage)
+        for stage, error in self._driver.failures_of(self._stages):
+            self._blame(error, stage)
 
     def _blame(self, error: AclError, stage: int) -> None:
         blamed = [place for place in self._done if place.error is None]

@@ -25,7 +25,7 @@ from ..errors import (
 )
 from ..memory.copying import copy_array
 from ..model import Outputs
-from ..scheduling.admission import QueueFull, Where
+from ..scheduling.admission import NOTHING, QueueFull, Where
 from ..telemetry.marks import Marks, now
 from .buffers import OutputBuffer
 from .core import DeviceCore
@@ -161,12 +161,13 @@ class Pipeline(Keeper):
 
     def _settle(self) -> None:
         """The end of a burst: confirm what the device finished, then do whatever can be done next."""
-        now = time.monotonic()
+        admission, now = self.admission, time.monotonic()
         for index, lane in enumerate(self._lanes):
             for place in lane.confirm():
                 self._conclude(index, place, now)
-            self.admission.hold(index, lane.held)
-        while not self._held and (decision := self.admission.decide(now)):
+            if (held := lane.held) or admission.held:
+                admission.hold(index, held)
+        while not self._held and (decision := admission.decide(now)) is not NOTHING:
             for request, where in decision.expired:
                 self._expire(request, where)
             for request in decision.stage:
@@ -175,7 +176,8 @@ class Pipeline(Keeper):
                 if not request.done.is_set:  # else its copy has just failed
                     self._lanes[index].launch(request)
         for lane in self._lanes:
-            lane.arm()
+            if lane.unarmed:
+                lane.arm()
         if self._held:
             self._core.recovery.proceed()
         if self._closing is not None and not self._ended and self._nobody_waits():

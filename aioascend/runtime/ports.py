@@ -4,6 +4,11 @@ A port takes the futures that are to be resolved from any thread and resolves th
 thread puts all of a burst first and then wakes each port once. The first implementation is an asyncio loop, which also
 keeps the deadlines of its own waiters, so that they hold whatever the device thread is doing; `ThreadPort` serves the
 synchronous doors.
+
+A thread that computes in Python keeps the GIL for 5 ms (`sys.getswitchinterval`) from whoever has just woken up, and
+for 10 ms where the GIL has changed hands in between. A request changes threads twice. So while a loop's turns come late
+it asks for one ahead of the next result, and has it as soon as the thread with the result lets go of the GIL: those who
+wait for it get it in the order in which they came.
 """
 
 from __future__ import annotations
@@ -20,6 +25,9 @@ from ..scheduling.deadlines import Deadlines
 
 __all__ = ["LoopPort", "Port", "ThreadPort", "current_port"]
 
+_LATE_S = 0.002  # a turn that comes so late has waited for the GIL, or for a callback that blocked the loop
+_ASK_S = 0.001  # the shortest time of a timer
+_MOST_IN_VAIN = 8  # turns in a row without anything to tell, before it is taken that nobody infers any more
 _EARLY_S = 0.001  # uvloop's clock counts milliseconds: a timer may fire so much before its time
 
 
@@ -29,8 +37,11 @@ class Port(Protocol):
     def put(self, waiter: Any) -> None:
         """What the port knows its waiter by, whose wait is over; from any thread. It is told after the next `wake`."""
 
-    def wake(self) -> None:
-        """Have the waiters told soon; from any thread. One that is gone spoils nothing."""
+    def wake(self) -> bool:
+        """Have the waiters told soon; from any thread. One that is gone spoils nothing.
+
+        True where the last turn has come late: who waits for something else now should ask for the GIL again soon.
+        """
 
 
 class LoopPort:
@@ -41,16 +52,20 @@ class LoopPort:
         self._over: deque[asyncio.Future[None]] = deque()
         self.put = self._over.append
         self._armed = False
+        self._woken_at = 0.0
+        self._asked_at: float | None = None  # for a turn ahead of what there will be to tell
+        self._in_vain = 0  # of such turns in a row
         self._deadlines: Deadlines[asyncio.Future[None]] = Deadlines()
         self._timer: asyncio.TimerHandle | None = None  # one for all of them: for the earliest when it was set
         self._due = 0.0
 
-    def wake(self) -> None:
-        """Schedule one run through the futures unless one is already on its way."""
+    def wake(self) -> bool:
+        """Schedule one run through the futures unless one is already on its way; True while turns come late."""
         loop = self._loop()
         if self._armed and loop is not None and not loop.is_closed():
-            return
+            return self._asked_at is not None
         self._armed = True
+        self._woken_at = time.monotonic()
         try:
             if loop is None:
                 raise RuntimeError("the loop is gone")
@@ -61,6 +76,7 @@ class LoopPort:
             self._armed = False
             self._deadlines = Deadlines()
             self._timer = None
+        return self._asked_at is not None
 
     def watch(self, future: asyncio.Future[None], deadline: float) -> None:
         """Resolve `future` at `deadline` (`time.monotonic`), unless `unwatch` comes first; on the loop's thread."""
@@ -93,7 +109,28 @@ class LoopPort:
 
     def _run(self) -> None:
         self._armed = False  # before the first is taken: what is put from now on arms anew, so none is left behind
+        if self._asked_at is None and time.monotonic() - self._woken_at > _LATE_S:
+            self._ask()
+        self._tell()
+
+    def _ask(self) -> None:
+        loop = self._loop()
+        if loop is not None:
+            self._asked_at = time.monotonic()
+            loop.call_later(_ASK_S, self._have_turn)
+
+    def _have_turn(self) -> None:
+        asked_at, self._asked_at = self._asked_at, None
+        assert asked_at is not None
+        self._in_vain += 1
+        if time.monotonic() - asked_at > _ASK_S + _LATE_S and self._in_vain < _MOST_IN_VAIN:
+            self._ask()
+        self._tell()  # now: whoever computes may take the GIL between two callbacks
+
+    def _tell(self) -> None:
         over = self._over
+        if over:
+            self._in_vain = 0
         for _ in range(len(over)):
             future = over.popleft()
             if not future.done():  # its task may have been cancelled meanwhile
@@ -116,8 +153,9 @@ class ThreadPort:
         """Release the waiting thread."""
         self._ready.release()
 
-    def wake(self) -> None:
+    def wake(self) -> bool:
         """Nothing to do: `put` has woken the thread."""
+        return False
 
     def wait(self, timeout: float | None = None) -> bool:
         """Block until it was told; False on timeout (seconds)."""

@@ -89,7 +89,7 @@ class Request:
             signal.is_set = True
         return signal
 
-    def take(self, touch: Callable[[Port], None]) -> None:
+    def take(self, touch: Callable[[Port], object]) -> None:
         """The caller's arrays are not read any more: tell whoever waits for that."""
         self.is_taken = True
         signal = self._taken
@@ -112,7 +112,7 @@ class Request:
             self._claim = [[view.copy() for view in buffer.views]]
             self.buffer = None
 
-    def give_up(self, error: Exception, touch: Callable[[Port], None]) -> None:
+    def give_up(self, error: Exception, touch: Callable[[Port], object]) -> None:
         """Nobody knows what became of it: tell whoever waits."""
         if not self.done:
             self.error = error

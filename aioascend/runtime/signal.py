@@ -30,7 +30,7 @@ class Signal:
     def __bool__(self) -> bool:
         return self.is_set
 
-    def set(self, touch: Callable[[Port], None]) -> None:
+    def set(self, touch: Callable[[Port], object]) -> None:
         """Set it and tell every waiter's port; `touch` sees to it that the port is woken."""
         self.is_set = True
         first = self._first

@@ -26,7 +26,7 @@ from .deadlines import Deadlines
 from .line import SHARE, Line
 from .pace import Pace
 
-__all__ = ["Admission", "Decision", "QueueFull", "Stale", "Where"]
+__all__ = ["NOTHING", "Admission", "Decision", "QueueFull", "Stale", "Where"]
 
 T = TypeVar("T", bound=Hashable)
 
@@ -73,7 +73,8 @@ class Decision(Generic[T]):
         return bool(self.stage or self.launch or self.expired)
 
 
-_NOTHING: Decision[Any] = Decision()
+NOTHING: Decision[Any] = Decision()
+"""What `decide` returns when there is nothing to do."""
 
 _Entry = tuple[int, bool, bool]
 """What is known of an item that waits: its bytes, whether it is patient, whether it has pinned memory of its own."""
@@ -112,6 +113,7 @@ class Admission(Generic[T]):
         self._free_pinned = staging  # how many with pinned memory of their own may leave the queue
         self._entries: dict[T, _Entry] = {}  # of the waiting ones
         self._line: Line[T] = Line(share)
+        self._in_line = self._line.arrived
         self._waiting_pinned = 0  # waiting ones with pinned memory of their own
         self._impatient = 0  # waiting ones that are not patient, and their bytes
         self._waiting_bytes = 0
@@ -119,10 +121,11 @@ class Admission(Generic[T]):
         self._pinned: set[T] = set()  # those in `_staging` that needed no buffer
         self._dropped: set[T] = set()
         self._deadlines: Deadlines[T] = Deadlines()  # of all that were not launched
+        self._watched = self._deadlines.live
         self._running: list[dict[T, float]] = [{} for _ in range(lanes)]  # with the time of the launch
         self._draining: list[set[T]] = [set() for _ in range(lanes)]
         self._lane: dict[T, int] = {}  # of the running and the draining
-        self._held: set[int] = set()
+        self.held: set[int] = set()  # the lanes on which nothing is to be launched
         self._pace = Pace()
 
     # -- what happened ----------------------------------------------------------------------------------------------
@@ -230,9 +233,9 @@ class Admission(Generic[T]):
     def hold(self, lane: int, held: bool) -> None:
         """Launch nothing on `lane` while it is held."""
         if held:
-            self._held.add(lane)
+            self.held.add(lane)
         else:
-            self._held.discard(lane)
+            self.held.discard(lane)
 
     def resize(self, *, depth: int, staging: int, outlets: int) -> None:
         """From now on these are its bounds; what is taken away is free."""
@@ -258,7 +261,7 @@ class Admission(Generic[T]):
             running_items.clear()
             draining_items.clear()
         self._lane.clear()
-        self._held.clear()
+        self.held.clear()
         for item, (nbytes, patient, _) in self._entries.items():
             self._entries[item] = (nbytes, patient, False)
         self._waiting_pinned = 0
@@ -286,31 +289,32 @@ class Admission(Generic[T]):
     # -- what to do -------------------------------------------------------------------------------------------------
 
     def decide(self, now: float) -> Decision[T]:
-        """Every scheduling decision that can be taken now; the state already counts them as taken."""
-        if not (self._line or self._staging):
-            return _NOTHING
+        """Every scheduling decision that can be taken now, or `NOTHING`; the state already counts them as taken."""
+        if not (self._in_line or self._staging):
+            return NOTHING
         decision: Decision[T] = Decision()
-        if self._deadlines:
+        if self._watched:
             for item in self._too_late(now):
                 decision.expired.append((item, self.withdraw(item)))
         if self._at_once:
             self._take_straight(decision, now)
-            if not (self._line or self._staging):
+            if not (self._in_line or self._staging):
                 return decision
         self._take_in(decision)
         while self._launch(decision, now):
             self._take_in(decision)  # a launch may have made room
-        return decision
+        return decision if decision else NOTHING
 
     def _take_straight(self, decision: Decision[T], now: float) -> None:
         """While nobody stands between the queue and a place: what `_take_in` and `_launch` would do, in one step."""
         if self._staging or self._waiting_pinned:
             return
         line = self._line
-        count = min(len(line), self._free_staging)
-        if count == len(line) and len(self._running) == 1 and not self._deadlines:
+        waiting = len(self._in_line)
+        count = min(waiting, self._free_staging)
+        if count == waiting and len(self._running) == 1 and not self._watched:
             running = self._running[0]
-            if count <= min(self.depth, self.outlets - len(self._draining[0])) - len(running) and not self._held:
+            if count <= min(self.depth, self.outlets - len(self._draining[0])) - len(running) and not self.held:
                 # Nobody has to wait, as ever but in overload.
                 if not running:
                     self._pace.resumed(now)
@@ -335,7 +339,7 @@ class Admission(Generic[T]):
     def _take_in(self, decision: Decision[T]) -> None:
         """Let out of the queue whom there is pinned memory for."""
         line = self._line
-        while line:
+        while self._in_line:
             item = line.head()
             pinned = self._entries[item][2]
             if not (self._free_pinned if pinned else self._free_staging):
@@ -363,7 +367,7 @@ class Admission(Generic[T]):
         return True
 
     def _run(self, decision: Decision[T], item: T, lane: int, now: float) -> None:
-        if self._deadlines:
+        if self._watched:
             self._deadlines.settle(item)
         if not any(self._running):
             self._pace.resumed(now)
@@ -387,7 +391,7 @@ class Admission(Generic[T]):
         return [item for item, _ in late + hopeless]
 
     def _has_idle_lane(self) -> bool:
-        return any(not running and lane not in self._held for lane, running in enumerate(self._running))
+        return any(not running and lane not in self.held for lane, running in enumerate(self._running))
 
     def _uncount(self, item: T) -> None:
         nbytes, patient, pinned = self._entries.pop(item)
@@ -399,7 +403,7 @@ class Admission(Generic[T]):
     def _leave_staging(self, item: T) -> None:
         del self._staging[item]
         self._dropped.discard(item)
-        if self._deadlines:
+        if self._watched:
             self._deadlines.settle(item)
         if item in self._pinned:
             self._pinned.remove(item)
@@ -410,7 +414,7 @@ class Admission(Generic[T]):
         best, fewest = None, self.depth
         for lane, running in enumerate(self._running):
             count = len(running)
-            if count < fewest and count + len(self._draining[lane]) < self.outlets and lane not in self._held:
+            if count < fewest and count + len(self._draining[lane]) < self.outlets and lane not in self.held:
                 best, fewest = lane, count
         return best
 
@@ -457,7 +461,7 @@ class Admission(Generic[T]):
     @property
     def idle(self) -> bool:
         """Nothing is waiting, staged, running or being copied out."""
-        return not (self._line or self._staging or self._lane)
+        return not (self._in_line or self._staging or self._lane)
 
     def pending(self) -> list[T]:
         """Everything that has not been launched: what is in pinned memory, then the others as they came."""

@@ -22,26 +22,26 @@ class Deadlines(Generic[T]):
     """
 
     def __init__(self) -> None:
-        self._live: dict[T, int] = {}  # item -> number of its entry
+        self.live: dict[T, int] = {}  # all of them, with the numbers of their entries; to look at, no more
         self._heap: list[tuple[float, int, T]] = []
         self._numbers = itertools.count()
 
     def __len__(self) -> int:
-        return len(self._live)
+        return len(self.live)
 
     def add(self, item: T, deadline: float) -> None:
         """Watch an item until `deadline`."""
-        number = self._live[item] = next(self._numbers)
+        number = self.live[item] = next(self._numbers)
         heapq.heappush(self._heap, (deadline, number, item))
 
     def settle(self, item: T) -> None:
         """Watch an item no more; one that is not watched is left alone."""
-        if self._live.pop(item, None) is None:
+        if self.live.pop(item, None) is None:
             return
-        if not self._live:
+        if not self.live:
             self._heap.clear()
-        elif len(self._heap) > 2 * len(self._live) + _SLACK:
-            self._heap = [entry for entry in self._heap if self._live.get(entry[2]) == entry[1]]
+        elif len(self._heap) > 2 * len(self.live) + _SLACK:
+            self._heap = [entry for entry in self._heap if self.live.get(entry[2]) == entry[1]]
             heapq.heapify(self._heap)
 
     def earliest(self) -> float | None:
@@ -49,7 +49,7 @@ class Deadlines(Generic[T]):
         heap = self._heap
         while heap:
             deadline, number, item = heap[0]
-            if self._live.get(item) == number:
+            if self.live.get(item) == number:
                 return deadline
             heapq.heappop(heap)
         return None
@@ -60,7 +60,7 @@ class Deadlines(Generic[T]):
         heap = self._heap
         while heap and heap[0][0] <= now:
             deadline, number, item = heapq.heappop(heap)
-            if self._live.get(item) == number:
-                del self._live[item]
+            if self.live.get(item) == number:
+                del self.live[item]
                 expired.append((item, deadline))
         return expired

@@ -29,24 +29,24 @@ class Line(Generic[T]):
     def __init__(self, share: int = SHARE) -> None:
         self._share = share
         # Not plain dicts: finding the first key of one that is emptied from the front walks over what was removed.
-        self._arrived: OrderedDict[T, int] = OrderedDict()
+        self.arrived: OrderedDict[T, int] = OrderedDict()  # all of them with their priorities; to look at, no more
         self._only = 0  # the priority of all items, while there are no classes
         self._classes: dict[int, OrderedDict[T, None]] = {}  # by priority, from its second one until nobody waits
         self._passed_over = 0  # turns in a row that went past the oldest
 
     def __len__(self) -> int:
-        return len(self._arrived)
+        return len(self.arrived)
 
     def __contains__(self, item: T) -> bool:
-        return item in self._arrived
+        return item in self.arrived
 
     def __iter__(self) -> Iterator[T]:
         """The items in the order of arrival."""
-        return iter(self._arrived)
+        return iter(self.arrived)
 
     def add(self, item: T, priority: int) -> None:
         """Put an item at the end of its priority's line."""
-        arrived = self._arrived
+        arrived = self.arrived
         if not arrived:
             self._only = priority
         elif priority != self._only and not self._classes:
@@ -61,30 +61,30 @@ class Line(Generic[T]):
     def put_back(self, item: T, priority: int) -> None:
         """Put an item at the head of its priority's line, as the one that has waited longest."""
         self.add(item, priority)
-        self._arrived.move_to_end(item, last=False)
+        self.arrived.move_to_end(item, last=False)
         if self._classes:
             self._classes[priority].move_to_end(item, last=False)
 
     def remove(self, item: T) -> None:
         """Take an item out, wherever it stands; raises `KeyError` when it is not in line."""
-        priority = self._arrived.pop(item)
+        priority = self.arrived.pop(item)
         if self._classes:
             level = self._classes[priority]
             del level[item]
             if not level:
                 del self._classes[priority]
-            if not self._arrived:
+            if not self.arrived:
                 self._classes.clear()
 
     def head(self) -> T:
         """The item whose turn it is; the line must not be empty."""
         if not self._classes or len(self._classes) == 1 or self._passed_over >= self._share - 1:
-            return next(iter(self._arrived))
+            return next(iter(self.arrived))
         return next(iter(self._classes[min(self._classes)]))
 
     def take(self, item: T) -> None:
         """Take the head out and count its turn."""
-        if not self._classes or item is next(iter(self._arrived)):
+        if not self._classes or item is next(iter(self.arrived)):
             self._passed_over = 0
         else:
             self._passed_over += 1
@@ -97,19 +97,19 @@ class Line(Generic[T]):
             self.take(item)
             return item
         self._passed_over = 0
-        return self._arrived.popitem(last=False)[0]
+        return self.arrived.popitem(last=False)[0]
 
     def take_all(self) -> list[T]:
         """Take everything out, in the order in which `take_head` would."""
         if self._classes:
-            return [self.take_head() for _ in range(len(self._arrived))]
+            return [self.take_head() for _ in range(len(self.arrived))]
         self._passed_over = 0
-        items = list(self._arrived)
-        self._arrived.clear()
+        items = list(self.arrived)
+        self.arrived.clear()
         return items
 
     def ahead(self, priority: int) -> int:
         """How many items stand before a newcomer of `priority`."""
         if not self._classes:
-            return len(self._arrived) if self._only <= priority else 0
+            return len(self.arrived) if self._only <= priority else 0
         return sum(len(level) for other, level in self._classes.items() if other <= priority)
