@@ -31,6 +31,7 @@ T = TypeVar("T")
 
 _JOIN_S = 5.0
 _ROUNDS = 4  # bursts in a row that a thread which stands in runs before it looks at the device again
+_UNTIL_DONE = 1 << 30
 _SOON, _SOON_S = 8, 0.001  # so many waits are so short after a burst whose ports get the GIL late (`ports`)
 
 
@@ -277,25 +278,24 @@ class DeviceLoop:
         self._inbox.append((lambda _: function(), None))
         self._work()
 
-    def _drain(self, rounds: int | None = None) -> None:
+    def _drain(self, rounds: int = _UNTIL_DONE) -> None:
         self._armed = False  # first: whatever is posted from now on arms a drain of its own
         self._work(rounds)
 
-    def _work(self, rounds: int | None = None) -> None:
+    def _work(self, rounds: int = _UNTIL_DONE) -> None:
         """Run bursts until nothing is posted any more, or somebody else is at it.
 
         After so many `rounds` the thread itself goes on.
         """
-        while self._inbox and not self._abandoned and self._turn.acquire(blocking=False):
+        inbox, turn = self._inbox, self._turn
+        for _ in range(rounds):
+            if not inbox or self._abandoned or not turn.acquire(False):
+                return
             try:
                 self._burst()
             finally:
-                self._turn.release()
-            if rounds is not None:
-                rounds -= 1
-                if not rounds:
-                    self._hand_over()
-                    return
+                turn.release()
+        self._hand_over()
 
     def _hand_over(self) -> None:
         with self._lock:

@@ -58,6 +58,7 @@ class Lane:
         self._supplies = supplies
         self._signature = signature = model.signature
         self._core = core
+        self._later = core.settle
         self._driver = driver
         self._model_id = model.model_id
         self._inputs = plan(signature.input_nbytes)
@@ -65,8 +66,9 @@ class Lane:
         self._output_nbytes = plan(signature.output_nbytes).nbytes
         self._free: list[Place] = []
         self._running: deque[Place] = deque()  # in the order of launch, which is the order of every stream
-        self._done: list[Place] = []
-        self._suspects: deque[Place] = deque()
+        self.done: list[Place] = []  # told to be over, and not confirmed
+        self.suspects: deque[Place] = deque()  # to be run again, each alone
+        self.upset = False  # whether it may be `held`: to be looked at
         self._repeating = False
         self._draining = 0  # synchronisations under way on the control thread
         self._dead = False  # the whole context has failed: the recovery will come
@@ -191,7 +193,7 @@ class Lane:
     def _not_launched(self, place: Place, error: AclError) -> None:
         self._watch()
         if severity(error):
-            self._die(error, [one for one in (*self._done, *self._running) if one.queued])
+            self._die(error, [one for one in (*self.done, *self._running) if one.queued])
         else:
             place.error = error
             self._drain(place)
@@ -255,8 +257,8 @@ class Lane:
             now = time.monotonic()
             self._learn((now - max(armed_at, self._told_at)) / len(group))
             self._told_at = now
-            self._core.settle(self.settle)
-            running, done = self._running, self._done
+            self._later(self.settle)
+            running, done = self._running, self.done
             for place, generation in group:
                 if error is None and generation == place.generation and running and running[0] is place:
                     running.popleft()
@@ -300,6 +302,7 @@ class Lane:
         confirmed and nothing launched, and then it goes to everybody it may belong to.
         """
         self._draining += 1
+        self.upset = True
         self._core.control(self._synchronize, place, place.generation)
 
     def _synchronize(self, place: Place, generation: int) -> None:
@@ -322,9 +325,9 @@ class Lane:
         self._draining -= 1
         for error in failures:
             if severity(error):
-                self._die(error, [one for one in (*self._done, *self._running) if one.queued])
+                self._die(error, [one for one in (*self.done, *self._running) if one.queued])
                 return
-            blamed = [other for other in (*self._done, *self._running) if other.error is None]
+            blamed = [other for other in (*self.done, *self._running) if other.error is None]
             for other in blamed:
                 other.error = _shared(error, len(blamed))
         if not empty and not self._hung:  # only failures, again and again
@@ -343,7 +346,7 @@ class Lane:
             raise StaleLease(f"a completion of run {generation} of a place came in its run {place.generation}")
         if error is not None:
             if severity(error):
-                self._die(error, [one for one in (*self._done, *self._running) if one.queued])
+                self._die(error, [one for one in (*self.done, *self._running) if one.queued])
                 return
             place.error = place.error or error
             self._drain(place)
@@ -356,7 +359,7 @@ class Lane:
         else:
             return  # its stream was aborted meanwhile
         self._ended += 1
-        self._done.append(place)
+        self.done.append(place)
         self._core.settle(self.settle)
 
     def confirm(self) -> list[Place]:
@@ -367,26 +370,26 @@ class Lane:
         from the inputs that its place still holds on the device, so that each request gets its own outcome. Any other
         failure is given to every request that it may belong to.
         """
-        if self._draining or not (self._done or self._suspects):
+        if self._draining:
             return []
         if not self._dead:
             self._ask_streams()
         if self._dead:
             return []
-        done, self._done = self._done, []
-        if not (self._repeating or self._suspects):
+        done, self.done = self.done, []
+        if not (self._repeating or self.suspects):
             return done
         known = []
         for place in done:
             if place.suspect and place.error is None and place.request is not None and not place.request.abandoned:
-                self._suspects.append(place)
+                self.suspects.append(place)
                 if place.request.ties is not None:
                     place.request.ties.run_over()
             else:
                 known.append(place)
-        if self._suspects and not self._running:
-            if self._suspects[0].may_write(self.settle):
-                self._repeat(self._suspects.popleft())
+        if self.suspects and not self._running:
+            if self.suspects[0].may_write(self.settle):
+                self._repeat(self.suspects.popleft())
         elif not self._running:
             self._repeating = False
         return known
@@ -412,7 +415,7 @@ class Lane:
             self._blame(error, stage)
 
     def _blame(self, error: AclError, stage: int) -> None:
-        blamed = [place for place in self._done if place.error is None]
+        blamed = [place for place in self.done if place.error is None]
         for place in self._running:
             if place.error is None:
                 blamed.append(place)
@@ -424,7 +427,7 @@ class Lane:
         repeatable = stage == _COMPUTE and isinstance(error, ExecutionFailed) and len(blamed) > 1
         for place in blamed:
             if repeatable:
-                place.suspect = self._repeating = True
+                place.suspect = self._repeating = self.upset = True
                 place.forget_run()
             else:
                 place.error = _shared(error, len(blamed))
@@ -455,7 +458,7 @@ class Lane:
 
     def hang(self) -> None:
         """The streams are going to be aborted: nothing that they tell counts any more."""
-        self._hung = True
+        self._hung = self.upset = True
         for place in self._running:
             place.forget_run(aborted=True)
         self._core.disarm_stream(self._d2h)
@@ -484,7 +487,7 @@ class Lane:
             if place.error is None and not place.repeatable:
                 place.error = _shared(error, 1)
             if place.error is not None or place.request.abandoned:
-                self._done.append(place)
+                self.done.append(place)
             else:
                 again.append(place)
         for place in again:
@@ -503,7 +506,7 @@ class Lane:
         for place in suspects:
             place.suspect = True
         if not self._dead:
-            self._dead = True
+            self._dead = self.upset = True
             self._core.recovery.report(error, reach)
 
     def retire(self) -> list[Place]:
@@ -511,10 +514,10 @@ class Lane:
 
         Where the failure was seen elsewhere, the streams are asked whether they have seen it too.
         """
-        if not self._dead and (self._done or self._running):
+        if not self._dead and (self.done or self._running):
             self._ask_streams()
         self._retired = True
-        return [*self._suspects, *self._done, *self._running]
+        return [*self.suspects, *self.done, *self._running]
 
     def running_places(self) -> deque[Place]:
         """The places on the device, oldest first."""

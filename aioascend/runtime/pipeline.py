@@ -163,9 +163,11 @@ class Pipeline(Keeper):
         """The end of a burst: confirm what the device finished, then do whatever can be done next."""
         admission, now = self.admission, time.monotonic()
         for index, lane in enumerate(self._lanes):
-            for place in lane.confirm():
-                self._conclude(index, place, now)
-            if (held := lane.held) or admission.held:
+            if lane.done or lane.suspects:
+                for place in lane.confirm():
+                    self._conclude(index, place, now)
+            if lane.upset:
+                lane.upset = held = lane.held
                 admission.hold(index, held)
         while not self._held and (decision := admission.decide(now)) is not NOTHING:
             for request, where in decision.expired:

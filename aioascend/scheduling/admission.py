@@ -292,6 +292,8 @@ class Admission(Generic[T]):
         """Every scheduling decision that can be taken now, or `NOTHING`; the state already counts them as taken."""
         if not (self._in_line or self._staging):
             return NOTHING
+        if self._at_once and (everybody := self._take_everybody(now)) is not None:
+            return everybody
         decision: Decision[T] = Decision()
         if self._watched:
             for item in self._too_late(now):
@@ -305,28 +307,32 @@ class Admission(Generic[T]):
             self._take_in(decision)  # a launch may have made room
         return decision if decision else NOTHING
 
+    def _take_everybody(self, now: float) -> Decision[T] | None:
+        """The decision where nobody has to wait, as ever but in overload, and there is one lane; None elsewhere."""
+        count = len(self._in_line)
+        if count > self._free_staging or self._staging or self._watched or self._waiting_pinned or self.held:
+            return None
+        running = self._running[0]
+        places = len(running) + count
+        if places > self.depth or places + len(self._draining[0]) > self.outlets or len(self._running) > 1:
+            return None
+        if not running:
+            self._pace.resumed(now)
+        items = self._line.take_all()
+        launch = [(item, 0) for item in items]
+        self._entries.clear()
+        self._impatient = self._waiting_bytes = 0
+        self._free_staging -= count
+        self._lane.update(launch)
+        running.update(dict.fromkeys(items, now))
+        return Decision([], items, launch)
+
     def _take_straight(self, decision: Decision[T], now: float) -> None:
         """While nobody stands between the queue and a place: what `_take_in` and `_launch` would do, in one step."""
         if self._staging or self._waiting_pinned:
             return
         line = self._line
-        waiting = len(self._in_line)
-        count = min(waiting, self._free_staging)
-        if count == waiting and len(self._running) == 1 and not self._watched:
-            running = self._running[0]
-            if count <= min(self.depth, self.outlets - len(self._draining[0])) - len(running) and not self.held:
-                # Nobody has to wait, as ever but in overload.
-                if not running:
-                    self._pace.resumed(now)
-                decision.stage = items = line.take_all()
-                decision.launch = [(item, 0) for item in items]
-                self._entries.clear()
-                self._impatient = self._waiting_bytes = 0
-                self._free_staging -= count
-                self._lane.update(decision.launch)
-                running.update(dict.fromkeys(items, now))
-                return
-        for _ in range(count):
+        for _ in range(min(len(line), self._free_staging)):
             lane = self._best_lane()
             if lane is None:
                 return
