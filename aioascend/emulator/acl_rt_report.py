@@ -193,8 +193,12 @@ class ReportCalls:
                 raise Failure(codes.THREAD_SUBSCRIBE, "this thread has no subscription")
             waiter = engine.waiter()
             report.waiter = waiter
+        process, model = self._process, engine.model
         try:
-            waiter.wait(timeout)
+            if process.on_exception is None and model.watch is None and not model.faults:
+                engine.help(waiter, timeout)
+            else:
+                waiter.wait(timeout)
         finally:
             with engine.lock:
                 engine.hosts.discard(waiter)

@@ -70,8 +70,8 @@ class Config:
     stream_depth: int = 2048
     # "6.0", "8.0", "8.5", "9.0": what memcpy_async does with pageable host memory (reference §8)
     cann: str = "9.0"
-    # up to this size a copy is made by the thread that advances the streams
-    inline_copy: int = 128 << 10
+    # up to this size a copy is made by the thread that advances the streams: it takes less than waking another one
+    inline_copy: int = 512 << 10
     profile: Profile | None = None
     # a task that fails with a code that reference §15 calls fatal leaves its context dead: every later task and status
     # call of it fails with the same code, until it is destroyed

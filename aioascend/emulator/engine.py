@@ -4,7 +4,8 @@ A device has 1 + ``concurrent_executes`` threads (one more with a time profile),
 advances the model, under the engine's lock. A thread that comes upon long work (an execute, a large copy) does it
 itself with the lock released, and advances the model again when it has finished: between a submission and the host
 thread that waits for its result there is one wake-up each way, not one per task. Whoever submits wakes a parked thread
-only if no thread is about to look anyway.
+only if no thread is about to look anyway. A host thread that waits for a callback is as good as a parked one (`help`):
+where it does the last step itself nobody has to wake it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from time import perf_counter, thread_time
 
 from . import codes, gil
 from .args import Failure
-from .device_model import ComputeUnit, DeviceModel, Task, Work
+from .device_model import DeviceModel, Task, Work
 from .streams import Fault, Stream
 from .timers import exact_timers
 
@@ -27,26 +28,35 @@ from .timers import exact_timers
 class HostWaiter:
     """One host thread that waits for the device: a raw lock, which costs a fraction of a `threading.Condition`."""
 
-    __slots__ = ("_lock", "code", "woken")
+    __slots__ = ("_lock", "code", "kicked", "woken")
 
     def __init__(self) -> None:
         self._lock = _thread.allocate_lock()
         self._lock.acquire()
         self.code = codes.SUCCESS
         self.woken = False
+        self.kicked = False  # it is to advance the model, and has not begun
 
     def wake(self, code: int) -> None:
         """Let the thread go; the first call counts. The engine's lock is held."""
         if not self.woken:
             self.woken = True
             self.code = code
-            self._lock.release()
+            if not self.kicked:
+                self._lock.release()
+
+    def kick(self) -> None:
+        """Have the thread advance the model; it is one that helps. The engine's lock is held."""
+        self.kicked = True
+        self._lock.release()
+
+    def rest(self, seconds: float) -> bool:
+        """Wait until woken or kicked, for no more than `seconds` (below 0: for ever); whether that came."""
+        return self._lock.acquire(timeout=seconds) if seconds >= 0 else self._lock.acquire()
 
     def wait(self, milliseconds: int) -> bool:
         """False when `milliseconds` went by (negative: never)."""
-        if milliseconds < 0:
-            return self._lock.acquire()
-        return self._lock.acquire(timeout=milliseconds / 1000)
+        return self.rest(milliseconds / 1000)
 
     def glance(self, seconds: float) -> None:
         """Let other threads run until woken, for at most `seconds`."""
@@ -58,8 +68,8 @@ class HostWaiter:
 _BEGINNING = 0.05
 _GLANCE = 0.001
 
-# seconds of a run that is not worth waking another thread for, every how many runs of a model it is measured, and the
-# seconds of such runs after which other streams have their turn
+# seconds of a run that is not worth waking another thread for, every how many runs of a model it is measured after as
+# many, and the seconds of such runs after which other streams have their turn
 _BRIEF = 100e-6
 _MEASURED = 16
 _TURN = 1e-3
@@ -107,6 +117,7 @@ class Engine:
         # what is done now with the lock released, and what a host thread found that shall be
         self._working: set[Work] = set()
         self._handed: deque[tuple[Work, _thread.LockType]] = deque()
+        self._helper: HostWaiter | None = None  # a host thread that may be kicked
         self._expected = False
         self._parked: list[_thread.LockType] = []
         # the deadline that a parked thread wakes up for by itself
@@ -155,7 +166,14 @@ class Engine:
 
     def kick(self) -> None:
         """Wake a parked thread unless one is about to advance the model. The lock is held."""
-        if not self._expected and self._parked:
+        if self._expected:
+            return
+        helper = self._helper
+        if helper is not None and not helper.woken:
+            self._helper = None
+            self._expected = True
+            helper.kick()
+        elif self._parked:
             self._expected = True
             self._parked.pop().release()
 
@@ -216,14 +234,14 @@ class Engine:
                 elif work.inline:
                     self._do_inline(work)
                 elif work.unit is not None and work.unit.brief and self._alone:
-                    self._do_brief(work, work.unit)
+                    self._do_brief(work)
                 else:
                     self._working.add(work)
                     self._leave()
                     if handed is not None:
                         handed.release()
                     try:
-                        fault = self._run_measured(work) if self._alone else self._run(work)
+                        fault = self._run_counted(work)
                         if fault is not None:
                             self._tell(work, fault)
                     finally:
@@ -233,12 +251,11 @@ class Engine:
         finally:
             lock.release()
 
-    def _do_brief(self, work: Work, unit: ComputeUnit) -> None:
+    def _do_brief(self, work: Work) -> None:
         """Do a run that takes no longer than waking a thread. The lock is let go; nobody is woken meanwhile."""
         self.lock.release()
         try:
-            unit.runs += 1
-            fault = self._run(work) if unit.runs % _MEASURED else self._run_measured(work)
+            fault = self._run_counted(work)
         finally:
             self.lock.acquire()
         self._tell_unlocked(work, fault)
@@ -249,12 +266,17 @@ class Engine:
         self._finish(work, fault)
         self.model.last = False
 
-    def _run_measured(self, work: Work) -> Fault | None:
-        """Run, and note whether it was brief: by this thread's CPU time, as it may wait for the GIL at the end."""
+    def _run_counted(self, work: Work) -> Fault | None:
+        """Run, and now and then note whether it was brief: by CPU time, as it may wait for the GIL at the end."""
+        unit = work.unit
+        if unit is None or not self._alone:
+            return self._run(work)
+        unit.runs += 1
+        if unit.runs > _MEASURED and unit.runs % _MEASURED:
+            return self._run(work)
         start = thread_time()
         fault = self._run(work)
-        if work.unit is not None:
-            work.unit.brief = fault is None and thread_time() - start < _BRIEF
+        unit.brief = fault is None and thread_time() - start < _BRIEF
         return fault
 
     def _do_inline(self, work: Work) -> None:
@@ -265,10 +287,11 @@ class Engine:
 
     def _park(self, gate: _thread.LockType) -> None:
         """Sleep until kicked or, for one of the threads, until the next deadline."""
-        deadline = self.model.next_deadline()
-        mine = deadline is not None and (self._alarm is None or deadline < self._alarm)
-        if mine:
-            self._alarm = deadline
+        mine, deadline = self._take_alarm()
+        if mine and len(self.model.deadlines) == 1 and self._helper is not None and not self._helper.woken:
+            # Where there is one thing to come the host waits for it, and had better be there itself.
+            self._alarm, mine = None, False
+            self.kick()
         self._parked.append(gate)
         self.lock.release()
         kicked = False
@@ -288,12 +311,62 @@ class Engine:
                     # kicked between the time-out and here
                     gate.acquire()
 
+    def _take_alarm(self) -> tuple[bool, float | None]:
+        """The next deadline, and whether the calling thread is to wake up for it."""
+        deadline = self.model.next_deadline()
+        mine = deadline is not None and (self._alarm is None or deadline < self._alarm)
+        if mine:
+            self._alarm = deadline
+        return mine, deadline
+
+    def help(self, waiter: HostWaiter, milliseconds: int) -> None:
+        """Wait as `HostWaiter.wait` does, and advance the model meanwhile like a thread of the device's own.
+
+        Long work is handed to those. For a thread that waits with the GIL released, where nobody is told of what tasks
+        do: that happens on threads of ours.
+        """
+        if self.model.timed:
+            exact_timers()
+        end = None if milliseconds < 0 else self.clock() + milliseconds / 1000
+        with self.lock:
+            try:
+                while not (waiter.woken or self.stopped or (end is not None and self.clock() >= end)):
+                    if self._helper is None:
+                        self._helper = waiter  # else somebody else is: woken is all that this one can be
+                    self._rest(waiter, end)
+                    self._help()
+            finally:
+                self._hand_on()
+
+    def _rest(self, waiter: HostWaiter, end: float | None) -> None:
+        """Sleep until woken or kicked, or until `end` or the next deadline. The lock is held, and let go meanwhile."""
+        mine, deadline = self._take_alarm() if self._helper is waiter else (False, None)
+        times = [time for time in (end, deadline if mine else None) if time is not None]
+        self.lock.release()
+        kicked = False
+        try:
+            kicked = waiter.rest(max(0.0, min(times) - self.clock()) if times else -1)
+        finally:
+            self.lock.acquire()
+            if self._helper is waiter:
+                self._helper = None
+            if mine and self._alarm == deadline:
+                self._alarm = None
+            if waiter.kicked:
+                waiter.kicked = self._expected = False
+                if not kicked:
+                    waiter.rest(0)  # kicked between the time-out and here
+
     def _leave(self) -> None:
         """Release the lock for something long; if there is more to do, another thread takes over."""
         self._expected = False
+        self._hand_on()
+        self.lock.release()
+
+    def _hand_on(self) -> None:
+        """See to it that somebody does what there is to do. The lock is held."""
         if self.model.ready or self._handed or (self.model.deadlines and self._alarm is None):
             self.kick()
-        self.lock.release()
 
     def hold(self, waiter: HostWaiter, milliseconds: int, stuck: bool) -> None:
         """Wait as `HostWaiter.wait` does, but with the GIL held for as long as it is known that nothing happens.
@@ -305,10 +378,10 @@ class Engine:
         end = None if milliseconds < 0 else self.clock() + milliseconds / 1000
         while not waiter.woken and (end is None or self.clock() < end):
             with gil.kept:
-                begun = self._help()
+                begun = self._help_locked()
                 while not begun and not waiter.woken and (rest := self._quiet(end, stuck)) > 0:
                     gil.sleep(rest)
-                    begun = self._help()
+                    begun = self._help_locked()
             for entered in begun:
                 entered.acquire(timeout=_BEGINNING)
             if not begun and not waiter.woken:
@@ -327,19 +400,25 @@ class Engine:
         # what is behind its deadline needs the GIL to get done
         return min(times) - self.clock() if times else 0.0
 
-    def _help(self) -> list[_thread.LockType]:
-        """Advance the model as far as it goes; locks that are released when work that it came upon is begun."""
-        begun = []
+    def _help_locked(self) -> list[_thread.LockType]:
         with self.lock:
-            while not self.stopped and (work := self.model.advance(self.clock())) is not None:
-                if work.inline:
-                    self._do_inline(work)
-                    continue
-                entered = _thread.allocate_lock()
-                entered.acquire()
-                begun.append(entered)
-                self._handed.append((work, entered))
-                self.kick()
+            return self._help()
+
+    def _help(self) -> list[_thread.LockType]:
+        """Advance the model as far as it goes; locks that are released when work that it came upon is begun.
+
+        The lock is held.
+        """
+        begun = []
+        while not self.stopped and (work := self.model.advance(self.clock())) is not None:
+            if work.inline:
+                self._do_inline(work)
+                continue
+            entered = _thread.allocate_lock()
+            entered.acquire()
+            begun.append(entered)
+            self._handed.append((work, entered))
+            self.kick()
         return begun
 
     def _tell_unlocked(self, work: Work, fault: Fault | None) -> None:

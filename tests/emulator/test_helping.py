@@ -1,0 +1,243 @@
+"""A host thread that waits for a callback advances the device meanwhile, and nothing is left undone when it goes."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from aioascend.emulator import codes
+from aioascend.emulator.device_model import ComputeUnit, DeviceModel, Lane, Work
+from aioascend.emulator.engine import Engine, HostWaiter
+from aioascend.emulator.streams import Fault, Stream
+from tests.emulator.kit import Driver
+from tests.emulator.test_brief_runs import eventually
+
+
+class Job(Work):
+    """Work that notes the thread that does it, and the one that sees its end; `seconds` by the time profile."""
+
+    __slots__ = ("ended", "ran", "seconds")
+
+    def __init__(self, seconds: float = 0.0, lane: Lane | None = None, unit: ComputeUnit | None = None) -> None:
+        super().__init__(unit is None, lane, unit)
+        self.seconds, self.ran, self.ended = seconds, "", ""
+
+    def duration(self, last: ComputeUnit | None) -> float:
+        return self.seconds
+
+    def run(self) -> Fault | None:
+        self.ran = threading.current_thread().name
+        return None
+
+    def finished(self, model: DeviceModel) -> None:
+        self.ended = threading.current_thread().name
+        super().finished(model)
+
+
+class Waiting:
+    """A host thread that waits for `engine`."""
+
+    def __init__(self, engine: Engine, milliseconds: int = -1, name: str = "host") -> None:
+        self.engine = engine
+        with engine.lock:
+            self.waiter: HostWaiter = engine.waiter()
+        self.thread = threading.Thread(target=self._run, args=(milliseconds,), name=name)
+        self.thread.start()
+
+    def _run(self, milliseconds: int) -> None:
+        try:
+            self.engine.help(self.waiter, milliseconds)
+        except SystemExit:
+            pass
+
+    def helps(self) -> Waiting:
+        assert eventually(lambda: self.engine._helper is self.waiter)
+        return self
+
+    def wake(self) -> None:
+        with self.engine.lock:
+            self.waiter.wake(codes.SUCCESS)
+
+    def join(self) -> None:
+        self.thread.join(10)
+        assert not self.thread.is_alive()
+
+
+@pytest.fixture
+def engine() -> Iterator[Engine]:
+    made = Engine("bench")
+    yield made
+    made.stop()
+    made.wake_hosts(codes.SUCCESS)
+    assert made.join(10)
+
+
+@pytest.fixture
+def timed() -> Iterator[Engine]:
+    made = Engine("bench", timed=True)
+    yield made
+    made.stop()
+    made.wake_hosts(codes.SUCCESS)
+    assert made.join(10)
+
+
+def submit(engine: Engine, *jobs: Job) -> Stream:
+    stream = Stream()
+    for job in jobs:
+        engine.submit(stream, job, "test")
+    return stream
+
+
+def done(stream: Stream) -> bool:
+    return stream.completed == stream.submitted
+
+
+def parked(engine: Engine) -> bool:
+    return len(engine._parked) == len(engine.threads)
+
+
+def test_who_waits_does_short_work_that_others_submit(engine: Engine) -> None:
+    assert eventually(lambda: parked(engine))
+    host = Waiting(engine).helps()
+    for _ in range(3):
+        job = Job()
+        stream = submit(engine, job)
+        assert eventually(lambda stream=stream: done(stream))
+        assert job.ran == job.ended == "host"
+        host.helps()
+    host.wake()
+    host.join()
+
+
+def test_long_work_is_done_by_the_threads_of_the_device(engine: Engine) -> None:
+    assert eventually(lambda: parked(engine))
+    host = Waiting(engine).helps()
+    before, run, after = Job(), Job(lane=engine.model.compute, unit=ComputeUnit()), Job()
+    stream = submit(engine, before, run, after)
+    assert eventually(lambda: done(stream))
+    assert run.ran.startswith("bench")
+    host.wake()
+    host.join()
+
+
+def test_who_is_woken_and_kicked_at_once_leaves_and_what_it_was_kicked_for_is_done(engine: Engine) -> None:
+    assert eventually(lambda: parked(engine))
+    for kick_first in (True, False):
+        host = Waiting(engine).helps()
+        job, stream = Job(), Stream()
+        with engine.lock:
+            engine.model.submit(stream, job)
+            if kick_first:
+                engine.kick()
+            host.waiter.wake(codes.SUCCESS)
+            if not kick_first:
+                engine.kick()
+        host.join()
+        assert eventually(lambda stream=stream: done(stream))
+
+
+def test_kicks_and_time_outs_that_meet_lose_nothing(engine: Engine) -> None:
+    stop = threading.Event()
+
+    def wait_again_and_again() -> None:
+        while not stop.is_set():
+            with engine.lock:
+                waiter = engine.waiter()
+            engine.help(waiter, 1)
+
+    hosts = [threading.Thread(target=wait_again_and_again) for _ in range(2)]
+    for host in hosts:
+        host.start()
+    try:
+        limit = time.monotonic() + 1.5
+        while time.monotonic() < limit:
+            streams = [submit(engine, Job(), Job(lane=engine.model.compute, unit=ComputeUnit())) for _ in range(3)]
+            assert eventually(lambda streams=streams: all(map(done, streams)))
+    finally:
+        stop.set()
+        for host in hosts:
+            host.join(10)
+
+
+def test_who_waits_sees_the_end_of_what_goes_on_alone(timed: Engine) -> None:
+    host = Waiting(timed).helps()
+    first, second = Job(0.03), Job(0.03)
+    stream = submit(timed, first, second)
+    assert eventually(lambda: done(stream))
+    assert second.ended == "host"
+    host.wake()
+    host.join()
+
+
+def test_who_leaves_before_the_end_hands_its_alarm_on(timed: Engine) -> None:
+    host = Waiting(timed, 60).helps()
+    stream = submit(timed, Job(0.02), Job(0.2))
+    host.join()
+    assert not done(stream)
+    assert eventually(lambda: done(stream))
+
+
+def test_who_is_thrown_out_of_its_wait_hands_its_alarm_on(timed: Engine) -> None:
+    host = Waiting(timed).helps()
+    stream = submit(timed, Job(0.02), Job(0.2), Job(0.01))
+    ident = host.thread.ident
+    assert ident is not None
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(SystemExit))
+    host.join()  # at the latest when the first deadline has come
+    assert eventually(lambda: done(stream))
+
+
+def test_of_several_that_wait_one_helps_and_all_are_woken(engine: Engine) -> None:
+    first = Waiting(engine, name="first").helps()
+    second = Waiting(engine, name="second")
+    job = Job()
+    stream = submit(engine, job)
+    assert eventually(lambda: done(stream))
+    for host in (first, second):
+        host.wake()
+        host.join()
+    assert engine._helper is None
+
+
+def test_a_device_that_stops_lets_the_helper_go(engine: Engine) -> None:
+    host = Waiting(engine).helps()
+    engine.stop()
+    engine.wake_hosts(codes.SOCKET_CLOSE)
+    host.join()
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_a_thread_of_a_program_that_is_told_of_failures_does_not_help(npu: Driver, acl: Any, told: bool) -> None:
+    if told:
+        assert acl.rt.set_exception_info_callback(lambda _: None) == 0
+    context, _ = acl.rt.get_context()
+    stream, _ = acl.rt.create_stream()
+    begin, ran = threading.Event(), threading.Event()
+
+    def report() -> None:
+        acl.rt.set_context(context)
+        begin.wait(10)
+        acl.rt.process_report(10_000)
+
+    thread = threading.Thread(target=report)
+    thread.start()
+    assert acl.rt.subscribe_report(thread.ident, stream) == 0
+    begin.set()
+    process = npu.emulator._process
+    assert eventually(lambda: process.reports[thread.ident].waiter is not None)
+    engine = process.report_devices[thread.ident].engine
+    if told:
+        time.sleep(0.05)
+        assert engine._helper is None
+    else:
+        assert eventually(lambda: engine._helper is not None)
+    assert acl.rt.launch_callback(lambda _: ran.set(), 0, 0, stream) == 0
+    assert ran.wait(10)
+    thread.join(10)
+    assert acl.rt.unsubscribe_report(thread.ident, stream) == 0
+    assert acl.rt.destroy_stream(stream) == 0
