@@ -169,11 +169,15 @@ class Engine:
         if self._expected:
             return
         helper = self._helper
-        if helper is not None and not helper.woken:
+        if helper is None or helper.woken or (self._handed and self._parked):  # a helper does no long work
+            self._kick_thread()
+        else:
             self._helper = None
             self._expected = True
             helper.kick()
-        elif self._parked:
+
+    def _kick_thread(self) -> None:
+        if not self._expected and self._parked:
             self._expected = True
             self._parked.pop().release()
 
@@ -335,6 +339,8 @@ class Engine:
                         self._helper = waiter  # else somebody else is: woken is all that this one can be
                     self._rest(waiter, end)
                     self._help()
+                    if self._handed:
+                        self._kick_thread()
             finally:
                 self._hand_on()
 

@@ -125,6 +125,19 @@ def test_long_work_is_done_by_the_threads_of_the_device(engine: Engine) -> None:
     host.join()
 
 
+def test_long_work_that_a_host_thread_hands_over_passes_by_who_waits(engine: Engine) -> None:
+    assert eventually(lambda: parked(engine))
+    host = Waiting(engine).helps()
+    run, stream = Job(lane=engine.model.compute, unit=ComputeUnit()), Stream()
+    with engine.lock:  # as a thread does that advances the model while it holds the GIL (`Engine.hold`)
+        engine.model.submit(stream, run)
+        engine._help()
+    assert eventually(lambda: done(stream), 5)
+    assert run.ran.startswith("bench")
+    host.wake()
+    host.join()
+
+
 def test_who_is_woken_and_kicked_at_once_leaves_and_what_it_was_kicked_for_is_done(engine: Engine) -> None:
     assert eventually(lambda: parked(engine))
     for kick_first in (True, False):
