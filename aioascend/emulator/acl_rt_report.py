@@ -11,7 +11,7 @@ from typing import Any
 
 from . import codes, gil
 from .args import Failure, call
-from .engine import Engine
+from .engine import Engine, HostWaiter
 from .findings import call_site, counted
 from .process import Process
 from .streams import ReportQueue
@@ -193,12 +193,11 @@ class ReportCalls:
                 raise Failure(codes.THREAD_SUBSCRIBE, "this thread has no subscription")
             waiter = engine.waiter()
             report.waiter = waiter
-        process, model = self._process, engine.model
         try:
-            if process.on_exception is None and model.watch is None and not model.faults:
-                engine.help(waiter, timeout)
-            else:
+            if report.owner is threading.main_thread():  # which Ctrl-C may interrupt in the middle of a step
                 waiter.wait(timeout)
+            else:
+                self._help(engine, waiter, timeout)
         finally:
             with engine.lock:
                 engine.hosts.discard(waiter)
@@ -213,6 +212,22 @@ class ReportCalls:
         if waiter.woken and waiter.code:
             raise Failure(codes.THREAD_SUBSCRIBE, "this thread has no subscription any more")
         raise Failure(codes.REPORT_TIMEOUT, f"no callback within {timeout} ms")
+
+    def _help(self, engine: Engine, waiter: HostWaiter, timeout: int) -> None:
+        process, model = self._process, engine.model
+
+        def allowed() -> bool:
+            """Where somebody looks or is told, tasks run on threads of the device."""
+            return process.on_exception is None and model.watch is None and not model.faults
+
+        try:
+            engine.help(waiter, timeout, allowed)
+        except BaseException:
+            if engine.torn:
+                for device in process.devices:
+                    if device is not None and device.engine is engine:
+                        process.lose_device(device.index, codes.LOST_HEARTBEAT, True)
+            raise
 
     def _returned(self, engine: Engine, report: ReportQueue, callback: Callback) -> None:
         report.current = None

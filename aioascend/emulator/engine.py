@@ -118,6 +118,8 @@ class Engine:
         self._working: set[Work] = set()
         self._handed: deque[tuple[Work, _thread.LockType]] = deque()
         self._helper: HostWaiter | None = None  # a host thread that may be kicked
+        # an exception was thrown into a host thread in the middle of a step of the model: what is queued is of no use
+        self.torn = False
         self._expected = False
         self._parked: list[_thread.LockType] = []
         # the deadline that a parked thread wakes up for by itself
@@ -323,45 +325,69 @@ class Engine:
             self._alarm = deadline
         return mine, deadline
 
-    def help(self, waiter: HostWaiter, milliseconds: int) -> None:
+    def help(self, waiter: HostWaiter, milliseconds: int, allowed: Callable[[], bool]) -> None:
         """Wait as `HostWaiter.wait` does, and advance the model meanwhile like a thread of the device's own.
 
-        Long work is handed to those. For a thread that waits with the GIL released, where nobody is told of what tasks
-        do: that happens on threads of ours.
+        Long work is handed to those, and so is everything while it is not `allowed`. For a thread that waits with the
+        GIL released. What is thrown into it while it advances the model leaves that `torn`.
         """
         if self.model.timed:
             exact_timers()
         end = None if milliseconds < 0 else self.clock() + milliseconds / 1000
         with self.lock:
+            plan = self._stand_ready(waiter, end, allowed)
+        while plan is not None:
+            seconds, alarm = plan
             try:
-                while not (waiter.woken or self.stopped or (end is not None and self.clock() >= end)):
-                    if self._helper is None:
-                        self._helper = waiter  # else somebody else is: woken is all that this one can be
-                    self._rest(waiter, end)
+                waiter.rest(seconds)
+            except BaseException:
+                with self.lock:
+                    self._step_back(waiter, alarm)
+                    self._hand_on()
+                raise
+            with self.lock:
+                self.torn = True
+                self._step_back(waiter, alarm)
+                if allowed():
                     self._help()
-                    if self._handed:
-                        self._kick_thread()
-            finally:
-                self._hand_on()
+                plan = self._stand_ready(waiter, end, allowed)
+                self.torn = False
 
-    def _rest(self, waiter: HostWaiter, end: float | None) -> None:
-        """Sleep until woken or kicked, or until `end` or the next deadline. The lock is held, and let go meanwhile."""
-        mine, deadline = self._take_alarm() if self._helper is waiter else (False, None)
-        times = [time for time in (end, deadline if mine else None) if time is not None]
-        self.lock.release()
-        kicked = False
-        try:
-            kicked = waiter.rest(max(0.0, min(times) - self.clock()) if times else -1)
-        finally:
-            self.lock.acquire()
-            if self._helper is waiter:
-                self._helper = None
-            if mine and self._alarm == deadline:
-                self._alarm = None
-            if waiter.kicked:
-                waiter.kicked = self._expected = False
-                if not kicked:
-                    waiter.rest(0)  # kicked between the time-out and here
+    def _stand_ready(
+        self, waiter: HostWaiter, end: float | None, allowed: Callable[[], bool]
+    ) -> tuple[float, float | None] | None:
+        """How long a host thread may sleep now (below 0: for ever), and for which deadline it then wakes up.
+
+        None when it has to go: others do what there is to do. The lock is held.
+        """
+        now = self.clock()
+        if waiter.woken or self.stopped or (end is not None and now >= end):
+            self._hand_on()
+            return None
+        times = [] if end is None else [end]
+        alarm = None
+        if not allowed():
+            self._hand_on()
+        else:
+            if self._handed:
+                self._kick_thread()
+            if self._helper is None:  # else somebody else is it: this one can only be woken
+                self._helper = waiter
+                mine, deadline = self._take_alarm()
+                if mine and deadline is not None:
+                    alarm = deadline
+                    times.append(deadline)
+        return max(0.0, min(times) - now) if times else -1.0, alarm
+
+    def _step_back(self, waiter: HostWaiter, alarm: float | None) -> None:
+        """A host thread that slept is awake: nobody kicks it any more, and it has no alarm. The lock is held."""
+        if self._helper is waiter:
+            self._helper = None
+        if alarm is not None and self._alarm == alarm:
+            self._alarm = None
+        if waiter.kicked:
+            waiter.kicked = self._expected = False
+            waiter.rest(0)  # where it was kicked between the time-out and here
 
     def _leave(self) -> None:
         """Release the lock for something long; if there is more to do, another thread takes over."""

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 from aioascend.emulator import codes
@@ -51,7 +52,7 @@ class Waiting:
 
     def _run(self, milliseconds: int) -> None:
         try:
-            self.engine.help(self.waiter, milliseconds)
+            self.engine.help(self.waiter, milliseconds, lambda: True)
         except SystemExit:
             pass
 
@@ -161,7 +162,7 @@ def test_kicks_and_time_outs_that_meet_lose_nothing(engine: Engine) -> None:
         while not stop.is_set():
             with engine.lock:
                 waiter = engine.waiter()
-            engine.help(waiter, 1)
+            engine.help(waiter, 1, lambda: True)
 
     hosts = [threading.Thread(target=wait_again_and_again) for _ in range(2)]
     for host in hosts:
@@ -224,33 +225,114 @@ def test_a_device_that_stops_lets_the_helper_go(engine: Engine) -> None:
     host.join()
 
 
-@pytest.mark.parametrize("told", [False, True])
-def test_a_thread_of_a_program_that_is_told_of_failures_does_not_help(npu: Driver, acl: Any, told: bool) -> None:
-    if told:
-        assert acl.rt.set_exception_info_callback(lambda _: None) == 0
-    context, _ = acl.rt.get_context()
+class Reporting:
+    """A thread in `process_report`, subscribed to a stream."""
+
+    def __init__(self, npu: Driver, acl: Any, milliseconds: int = 10_000) -> None:
+        self.acl, self.process = acl, npu.emulator._process
+        context, _ = acl.rt.get_context()
+        self.stream, _ = acl.rt.create_stream()
+        self.raised: list[BaseException] = []
+        begin = threading.Event()
+
+        def report() -> None:
+            acl.rt.set_context(context)
+            begin.wait(10)
+            try:
+                acl.rt.process_report(milliseconds)
+            except BaseException as error:
+                self.raised.append(error)
+
+        self.thread = threading.Thread(target=report, name="report")
+        self.thread.start()
+        assert acl.rt.subscribe_report(self.thread.ident, self.stream) == 0
+        begin.set()
+        ident = self.thread.ident
+        assert ident is not None
+        self.ident = ident
+        assert eventually(lambda: self.process.reports[ident].waiter is not None)
+        self.engine: Engine = self.process.report_devices[ident].engine
+
+    def hit(self) -> None:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.ident), ctypes.py_object(SystemExit))
+
+    def end(self) -> None:
+        self.acl.rt.launch_callback(lambda _: None, 0, 0, self.stream)
+        self.thread.join(10)
+        assert not self.thread.is_alive()
+        assert self.acl.rt.unsubscribe_report(self.ident, self.stream) == 0
+
+
+def test_a_program_that_wants_to_be_told_of_failures_is_told_on_a_thread_of_the_device(npu: Driver, acl: Any) -> None:
+    reporting = Reporting(npu, acl)
+    assert eventually(lambda: reporting.engine._helper is not None)
+    told: list[str] = []
+    assert acl.rt.set_exception_info_callback(lambda _: told.append(threading.current_thread().name)) == 0
+    npu.emulator.faults.fail_task("copy", 507015)
+    address, _ = npu.pinned(np.zeros(16, np.float32))
+    device, _ = acl.rt.malloc(64, 0)
     stream, _ = acl.rt.create_stream()
-    begin, ran = threading.Event(), threading.Event()
+    assert acl.rt.memcpy_async(device, 64, address, 64, 1, stream) == 0
+    assert acl.rt.synchronize_stream(stream) == 507015
+    assert len(told) == 1
+    assert told[0] != "report"
+    assert reporting.engine._helper is None
+    reporting.end()
 
-    def report() -> None:
-        acl.rt.set_context(context)
-        begin.wait(10)
-        acl.rt.process_report(10_000)
 
-    thread = threading.Thread(target=report)
+def test_who_is_hit_while_it_waits_leaves_the_device_well(npu: Driver, acl: Any) -> None:
+    reporting = Reporting(npu, acl)
+    assert eventually(lambda: reporting.engine._helper is not None)
+    reporting.hit()
+    acl.rt.launch_callback(lambda _: None, 0, 0, reporting.stream)
+    reporting.thread.join(10)
+    assert isinstance(reporting.raised[0], SystemExit)
+    stream, _ = acl.rt.create_stream()
+    address, _ = npu.pinned(np.zeros(16, np.float32))
+    device, _ = acl.rt.malloc(64, 0)
+    assert acl.rt.memcpy_async(device, 64, address, 64, 1, stream) == 0
+    assert acl.rt.synchronize_stream(stream) == 0
+    assert acl.rt.unsubscribe_report(reporting.ident, reporting.stream) == 0
+
+
+def test_who_is_hit_in_the_middle_of_a_step_costs_the_device_and_nobody_waits_for_ever(
+    npu: Driver, acl: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reporting = Reporting(npu, acl)
+    assert eventually(lambda: reporting.engine._helper is not None)
+    real, name = DeviceModel.advance, threading.current_thread
+
+    def interrupted(model: DeviceModel, now: float) -> Work | None:
+        if name().name == "report" and model.ready:
+            model.ready.popleft()
+            raise SystemExit
+        return real(model, now)
+
+    monkeypatch.setattr(DeviceModel, "advance", interrupted)
+    stream, _ = acl.rt.create_stream()
+    address, _ = npu.pinned(np.zeros(1 << 18, np.float32))
+    device, _ = acl.rt.malloc(1 << 20, 0)
+    assert acl.rt.memcpy_async(device, 1 << 20, address, 1 << 20, 1, stream) == 0
+    assert acl.rt.synchronize_stream_with_timeout(stream, 5000) == codes.LOST_HEARTBEAT
+    reporting.thread.join(10)
+    assert isinstance(reporting.raised[0], SystemExit)
+
+
+def test_the_main_thread_does_not_help(npu: Driver, acl: Any) -> None:
+    stream, _ = acl.rt.create_stream()
+    assert acl.rt.subscribe_report(threading.get_ident(), stream) == 0
+    engine = npu.emulator._process.report_devices[threading.get_ident()].engine
+    seen: list[object] = []
+
+    def look() -> None:
+        assert eventually(lambda: npu.emulator._process.reports[main].waiter is not None)
+        time.sleep(0.02)
+        seen.append(engine._helper)
+
+    main = threading.get_ident()
+    thread = threading.Thread(target=look)
     thread.start()
-    assert acl.rt.subscribe_report(thread.ident, stream) == 0
-    begin.set()
-    process = npu.emulator._process
-    assert eventually(lambda: process.reports[thread.ident].waiter is not None)
-    engine = process.report_devices[thread.ident].engine
-    if told:
-        time.sleep(0.05)
-        assert engine._helper is None
-    else:
-        assert eventually(lambda: engine._helper is not None)
-    assert acl.rt.launch_callback(lambda _: ran.set(), 0, 0, stream) == 0
-    assert ran.wait(10)
+    assert acl.rt.process_report(300) == codes.REPORT_TIMEOUT
     thread.join(10)
-    assert acl.rt.unsubscribe_report(thread.ident, stream) == 0
-    assert acl.rt.destroy_stream(stream) == 0
+    assert seen == [None]
+    assert acl.rt.unsubscribe_report(main, stream) == 0
