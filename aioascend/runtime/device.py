@@ -328,6 +328,9 @@ class _Handles:
     at_rest = True
     worked = 0
 
+    def give_up_lost(self, error: AclError) -> None:
+        """It has no requests."""
+
     def knows(self, request: Request) -> bool:
         """There are no requests."""
         return False

@@ -308,10 +308,11 @@ class DeviceLoop:
         inbox = self._inbox
         for _ in range(len(inbox)):
             try:
+                # Known before it is taken out: what interrupts the thread from now on is told with it.
+                self._argument = inbox[0][1]
                 function, argument = inbox.popleft()
             except IndexError:  # taken back meanwhile, as the thread has ended
                 break
-            self._argument = argument
             try:
                 function(argument)
             except BaseException as error:

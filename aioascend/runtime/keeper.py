@@ -51,6 +51,10 @@ class Keeper(Tenant):
     def _end(self, request: Request) -> None:
         """The request has its outcome."""
 
+    def knows(self, request: Request) -> bool:
+        """Whether the request is in line, on the device, waits for memory or others, or has been handed over."""
+        return request in self._parked or super().knows(request)
+
     # -- from any thread -----------------------------------------------------------------------------------------------
 
     def tie(self, given: list[Any], kind: OutputKind) -> tuple[Ties, list[Array]]:

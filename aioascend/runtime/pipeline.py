@@ -92,6 +92,7 @@ class Pipeline(Keeper):
     # -- the queue --------------------------------------------------------------------------------------------------
 
     def _offer(self, request: Request) -> None:
+        self._live.add(request)
         odd = request.lease is not None or request.abandoned or request.ties is not None
         if (odd or self._closing is not None or self._refused is not None) and not self._may_enter(request):
             return
@@ -398,6 +399,7 @@ class Pipeline(Keeper):
         request.outputs = Outputs(arrays, self._output_specs, self.output_index, self._synthetic)
         if request.marks is None and request.lease is None and request.ties is None:
             request.done.set(self._touch)  # all that is left to do: its inputs were taken
+            self._live.discard(request)
         else:
             self._end(request)
 
@@ -430,6 +432,7 @@ class Pipeline(Keeper):
             request.done.set(self._touch)
             if request.lease is not None:
                 self.leases.ended(request)
+        self._live.discard(request)
 
     def _note_end(self, request: Request, marks: Marks) -> None:
         marks.done = now()

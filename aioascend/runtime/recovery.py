@@ -68,6 +68,7 @@ class Recovery:
         self._attempts = 0  # at aborting streams
         self._letting_go = False  # the device is lost, and copies to or from its pinned memory are under way
         self._interrupted: list[tuple[Request, AclError]] = []  # on their way to their session, perhaps
+        self._interruption: AclError | None = None  # the latest, until the context is rebuilt
 
     # -- from any thread --------------------------------------------------------------------------------------------
 
@@ -258,7 +259,7 @@ class Recovery:
 
     def interrupted(self, error: AclError, argument: object) -> None:
         """Something on the device thread was not done to its end: nobody may be left waiting for it."""
-        error = again(error)
+        self._interruption = error = again(error)
         if isinstance(argument, Request):
             self._interrupted.append((argument, error))
         self._core.post(self._observe, (error, Severity.CONTEXT))
@@ -465,6 +466,10 @@ class Recovery:
         for request, why in interrupted:
             if not any(resident.knows(request) for resident in self._residents):
                 request.give_up(again(why), self._core.touch)
+        interruption, self._interruption = self._interruption, None
+        if interruption is not None:
+            for resident in self._residents:
+                resident.give_up_lost(interruption)
         asked, self._asked = self._asked, []
         for future in asked:
             if error is None:

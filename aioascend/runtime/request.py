@@ -104,6 +104,11 @@ class Request:
         except IndexError:  # somebody else was faster
             return None
 
+    @property
+    def has_inputs(self) -> bool:
+        """Whether it could be run from its beginning: its inputs are the caller's still, or complete in our memory."""
+        return bool(self._claim) or self.in_place or (self.buffer is not None and self.is_taken)
+
     def save(self) -> None:
         """Copy the inputs out of pinned memory, which is going to be given back, to be claimed once more."""
         buffer = self.lease.buffer if self.lease is not None and self.in_place else self.buffer
@@ -114,7 +119,9 @@ class Request:
 
     def give_up(self, error: Exception, touch: Callable[[Port], object]) -> None:
         """Nobody knows what became of it: tell whoever waits."""
-        if not self.done:
+        if self.done:
+            self.done.set(touch)  # he may not have been told
+        else:
             self.error = error
             self.take(touch)
             self.done.set(touch)

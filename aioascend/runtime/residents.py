@@ -54,6 +54,9 @@ class Resident(Protocol):
     def knows(self, request: Request) -> bool:
         """Whether it has the request; device thread."""
 
+    def give_up_lost(self, error: AclError) -> None:
+        """Fail every request that an interrupted step has lost track of; device thread."""
+
     def sights(self) -> dict[Lane, Sight]:
         """What the watchdog sees of its lanes; device thread."""
 

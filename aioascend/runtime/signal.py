@@ -31,14 +31,14 @@ class Signal:
         return self.is_set
 
     def set(self, touch: Callable[[Port], object]) -> None:
-        """Set it and tell every waiter's port; `touch` sees to it that the port is woken."""
+        """Set it and tell every waiter's port; `touch` sees to it that the port is woken. Twice does no harm."""
         self.is_set = True
         first = self._first
         if first is not None:
-            self._first = None
             waiter, port = first
             port.put(waiter)
             touch(port)
+            self._first = None  # last: where this was interrupted, setting it again tells everybody
         waiters = self._waiters
         while waiters:
             try:

@@ -70,7 +70,9 @@ class Tenant(ABC):
         self._held = False  # nothing new reaches the device: its context is being rebuilt, or somebody runs alone
         self._refused: AioascendError | None = None  # what everybody is refused with while the device is lost
         self._handed_over: dict[Request, None] = {}  # to the recovery
-        self._retired_from = 0  # the generation of the context that it had to let go of last
+        self._retired_from = 0  # the generation of the context that it had to let go of last, and why
+        self._retired_for: AclError | None = None
+        self._live: set[Request] = set()  # all that have no outcome
         self._to_save: list[Request] = []
         self._alone: tuple[Request, Callable[[], None]] | None = None
         self._repeated = 0
@@ -217,6 +219,18 @@ class Tenant(ABC):
         """Whether the request is in line, on the device, or has been handed over."""
         return request in self._handed_over or self.admission.knows(request)
 
+    def give_up_lost(self, error: AclError) -> None:
+        """Fail every request that an interrupted step has lost track of."""
+        for request in list(self._live):
+            if request.done:
+                request.done.set(self._core.touch)  # its caller may not have been told
+            elif not self.knows(request):
+                self._fail_on_device(request, again(error))
+            else:
+                continue
+            self._live.discard(request)
+            self.admission.purge(request)
+
     def sights(self) -> dict[Lane, Sight]:
         """What the watchdog sees of the lanes."""
         return {lane: lane.sight for lane in self._lanes}
@@ -229,6 +243,7 @@ class Tenant(ABC):
         """Hand over the requests that are on the device, oldest first."""
         self._held = True
         self._retired_from = self._core.generation
+        self._retired_for = cause
         self.leases.hold()
         casualties = []
         for lane in self._lanes:
@@ -262,18 +277,30 @@ class Tenant(ABC):
                 self._fail(request, request.error)
             elif self._has_lost_inputs(request):
                 self._fail_on_device(request, self._lost_inputs())
+            elif self._is_cut_short(request):
+                self._fail_on_device(request, self._cut_short())
             else:
                 again_in_line.append(request)
         self._repeated += len(again_in_line)
         self.admission.recall(again_in_line, lambda request: (request.priority, request.deadline))
-        for request in filter(self._has_lost_inputs, self.admission.pending()):
-            self.admission.withdraw(request)
-            self._fail_on_device(request, self._lost_inputs())
+        for request in self.admission.pending():
+            if self._has_lost_inputs(request) or self._is_cut_short(request):
+                self.admission.withdraw(request)
+                lost = self._lost_inputs() if self._has_lost_inputs(request) else self._cut_short()
+                self._fail_on_device(request, lost)
         self._staging = []
         self._to_save = [*self._handed_over, *self.admission.pending()]
 
     def _has_lost_inputs(self, request: Request) -> bool:
         return request.ties is not None and bool(request.ties.residents)
+
+    def _is_cut_short(self, request: Request) -> bool:
+        # The thread was interrupted between the time when its inputs were taken and the end of their copy, or when its
+        # outcome was being made.
+        return not (request.abandoned or request.has_inputs)
+
+    def _cut_short(self) -> AioascendError:
+        return again(self._retired_for or AioascendError("the run was cut short"))
 
     def _lost_inputs(self) -> StaleLease:
         return self._core.gone(

@@ -278,7 +278,26 @@ class Admission(Generic[T]):
 
     def knows(self, item: T) -> bool:
         """Whether the item is anywhere between its offer and its end."""
-        return item in self._entries or item in self._staging or item in self._lane
+        lane = self._lane.get(item)
+        if lane is not None:
+            return item in self._running[lane] or item in self._draining[lane]
+        return item in self._staging or (item in self._entries and item in self._line)
+
+    def purge(self, item: T) -> None:
+        """Forget an item that an interrupted step has left half here and half there; `recall` counts places anew."""
+        self._deadlines.settle(item)
+        if item in self._line:
+            self._line.remove(item)
+        if item in self._staging:
+            self._leave_staging(item)
+        self._entries.pop(item, None)
+        self._lane.pop(item, None)
+        for running, draining in zip(self._running, self._draining, strict=True):
+            running.pop(item, None)
+            draining.discard(item)
+        impatient = [nbytes for nbytes, patient, _ in self._entries.values() if not patient]
+        self._impatient, self._waiting_bytes = len(impatient), sum(impatient)
+        self._waiting_pinned = sum(pinned for _, _, pinned in self._entries.values())
 
     def seize(self, item: T, lane: int, now: float) -> None:
         """The owner takes a staging buffer and a place of `lane` for an item that is not in line."""

@@ -429,3 +429,41 @@ def test_pinned_memory_of_its_own_is_counted_by_the_same_bound() -> None:
         admission.offer(item, pinned=True)
     assert stage_all(admission) == [(0, 0)]
     assert (admission.staging, admission.waiting) == (2, 1)
+
+
+def test_whatever_an_interrupted_step_has_left_of_an_item_can_be_forgotten() -> None:
+    halves = {
+        "counted, and not in line": lambda a, item: a._entries.update({item: (8, False, False)}),
+        "in line, and not counted": lambda a, item: a._line.add(item, 0),
+        "on a lane, and not running": lambda a, item: a._lane.update({item: 0}),
+        "running, and on no lane": lambda a, item: a._running[0].update({item: 1.0}),
+    }
+    for what, leave in halves.items():
+        admission = queue(staging=1, max_waiting=2)
+        leave(admission, 7)
+        assert not admission.knows(7), what
+        admission.purge(7)
+        assert admission.idle, what
+        assert not admission.running, what
+        for item in range(3):
+            admission.offer(item, nbytes=1)
+        assert admission.waiting_bytes == 3, what
+
+
+def test_an_item_that_is_somewhere_can_be_forgotten_there() -> None:
+    for steps in range(4):
+        admission = queue(staging=1)
+        admission.offer(1, nbytes=4, deadline=9.0)
+        if steps > 0:
+            admission.decide(1.0)
+        if steps > 1:
+            admission.staged(1)
+            admission.decide(2.0)
+        if steps > 2:
+            admission.finished(1, 3.0)
+        assert admission.knows(1)
+        admission.purge(1)
+        assert not admission.knows(1)
+        assert admission.idle
+        assert not admission._deadlines
+        assert admission.waiting_bytes == 0
