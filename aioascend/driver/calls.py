@@ -240,11 +240,11 @@ class Driver(ModelCalls):
 
     def failures_of(self, streams: Iterable[int]) -> list[tuple[int, AclError]]:
         """What tasks of these streams have failed with: the stream's index among them, and the error. Never blocks."""
+        acl = self.acl
         failures = []
-        query = self.acl.rt.stream_query
         for index, stream in enumerate(streams):
             try:
-                _status, ret = query(stream)
+                _status, ret = acl.rt.stream_query(stream)
                 if ret:
                     failures.append((index, self.error(ret, "acl.rt.stream_query")))
             except Exception as error:
