@@ -24,7 +24,7 @@ from .core import DeviceCore
 from .draining import drain
 from .place import Place
 from .request import Request
-from .residents import severity
+from .residents import severity, shared_by
 from .timing import PlaceEvents
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ class Lane:
         self._ended = 0
         self.unarmed: list[tuple[Place, int]] = []  # queued, with the runs that they are, and no callback behind them
         self._most_unarmed = 1
+        self.train: list[Place] = []  # copied in together, and not queued to run
         self._run_s = 1.0  # what a run takes of the pipeline's time, as far as known
         self._told_at = 0.0
         self._limit = recipe.stall_timeout
@@ -138,11 +139,12 @@ class Lane:
 
     # -- launching --------------------------------------------------------------------------------------------------
 
-    def launch(self, request: Request) -> None:
+    def launch(self, request: Request, *, together: bool = False) -> None:
         """Queue a request's way through the three streams; never blocks and never raises.
 
         The caller sees to it that there is a free place and a free outlet. If a call fails, the request is failed, and
-        its place comes back like any other once the streams have passed what was queued.
+        its place comes back like any other once the streams have passed what was queued. `together` with others that
+        follow: brief runs share the events between the streams, and are complete when `arm` is called.
         """
         place = self._free.pop()
         place.request, place.outlet = request, self.outlets.pop()
@@ -158,12 +160,68 @@ class Lane:
                 buffer = request.buffer
                 assert buffer is not None
                 target, source, compute = place.inputs.address, buffer.block.address, self._compute
+                if together and self._most_unarmed > 1 and driver.has_ex_events:
+                    driver.memcpy_to_device(target, self._input_nbytes, source, self._input_nbytes, self._h2d)
+                    self.train.append(place)
+                    if len(self.train) >= self._most_unarmed:
+                        self._queue_train()
+                    return
+                if self.train:  # first, as every stream is in the order of launch
+                    self._queue_train()
                 driver.queue_in(target, source, self._input_nbytes, self._h2d, place.copied_in, compute)
             else:
+                if self.train:
+                    self._queue_train()
                 self._bring_in(place, request, timing)
             self._queue_run(place)
         except Exception as error:
             self._not_launched(place, driver.as_error(error, "a launch"))
+
+    def _queue_train(self) -> None:
+        """Queue the runs of those whose inputs are being copied in together, and the way out of their outputs."""
+        train, self.train = self.train, []
+        if self._dead:
+            return  # whoever comes finds them among those that were launched
+        driver, compute, d2h, nbytes = self._driver, self._compute, self._d2h, self._output_nbytes
+        last = train[-1]
+        try:
+            driver.record_event(last.copied_in, self._h2d)
+            driver.stream_wait_event(compute, last.copied_in)
+        except Exception as error:
+            self._none_launched(train, error)
+            return
+        queued = []
+        for place in train:
+            place.last = last
+            try:
+                driver.execute_async(self._model_id, place.input_dataset, place.output_dataset, compute)
+            except Exception as error:
+                self._none_launched([place], error)
+            else:
+                place.queued = True
+                queued.append(place)
+        try:
+            driver.record_event(last.computed, compute)
+            driver.stream_wait_event(d2h, last.computed)
+        except Exception as error:
+            self._none_launched(queued, error)
+            return
+        for place in queued:
+            outlet = place.outlet
+            assert outlet is not None
+            try:
+                driver.memcpy_to_host(outlet.block.address, nbytes, place.outputs.address, nbytes, d2h)
+            except Exception as error:
+                self._none_launched([place], error)
+            else:
+                self.unarmed.append((place, place.generation))
+        if len(self.unarmed) >= self._most_unarmed:
+            self.arm()
+
+    def _none_launched(self, places: list[Place], error: Exception) -> None:
+        for place in places:
+            if not self._dead:
+                self._not_launched(place, self._driver.as_error(error, "a launch"))
 
     def _bring_in(self, place: Place, request: Request, timing: PlaceEvents | None) -> None:
         """Queue the copies of what is not on the device yet, and have the compute stream wait for them."""
@@ -214,6 +272,7 @@ class Lane:
             timing.record(2, compute)
         driver.execute_async(self._model_id, place.input_dataset, place.output_dataset, compute)
         place.queued = True
+        place.last = place
         if timing is None and ties is None:
             target, origin = outlet.block.address, place.outputs.address
             driver.queue_out(compute, place.computed, target, origin, self._output_nbytes, d2h)
@@ -247,6 +306,8 @@ class Lane:
 
         A stream is in order, so that its end is the end of those before it.
         """
+        if self.train:
+            self._queue_train()
         group, self.unarmed = self.unarmed, []
         if not group or self._dead or self._hung:  # then what follows has its own account of what runs
             return
@@ -329,7 +390,7 @@ class Lane:
                 return
             blamed = [other for other in (*self.done, *self._running) if other.error is None]
             for other in blamed:
-                other.error = _shared(error, len(blamed))
+                other.error = shared_by(error, len(blamed))
         if not empty and not self._hung:  # only failures, again and again
             self._die(failures[-1], [], Severity.CONTEXT)
         elif empty and generation == place.generation:  # else the abort has given, or will give, its outcome
@@ -416,11 +477,14 @@ class Lane:
 
     def _blame(self, error: AclError, stage: int) -> None:
         blamed = [place for place in self.done if place.error is None]
+        unpassed: Place | None = None
         for place in self._running:
+            if unpassed is not None and place.last is not unpassed:
+                break  # later ones had not begun this stage when the failure was seen
             if place.error is None:
                 blamed.append(place)
-            if not self._passed(place, stage):
-                break  # later ones had not begun this stage when the failure was seen
+            if not self._passed(place.last, stage):
+                unpassed = place.last
         if severity(error):
             self._die(error, blamed)
             return
@@ -430,7 +494,7 @@ class Lane:
                 place.suspect = self._repeating = self.upset = True
                 place.forget_run()
             else:
-                place.error = _shared(error, len(blamed))
+                place.error = shared_by(error, len(blamed))
 
     def _passed(self, place: Place, stage: int) -> bool:
         if stage == _COPY_OUT:
@@ -485,7 +549,7 @@ class Lane:
             if place is running[0]:
                 place.error = place.error or error
             if place.error is None and not place.repeatable:
-                place.error = _shared(error, 1)
+                place.error = shared_by(error, 1)
             if place.error is not None or place.request.abandoned:
                 self.done.append(place)
             else:
@@ -532,15 +596,3 @@ class Lane:
         place.clear()
         place.generation += 1
         self._free.append(place)
-
-
-def _shared(error: AclError, requests: int) -> AclError:
-    """A copy of `error` for one of several requests, saying so."""
-    detail = error.detail
-    if requests > 1:
-        note = (
-            f"{requests} requests were unconfirmed on this stream, and ACL does not tell which of them failed: "
-            "all of them get this error, and any of them may be repeated"
-        )
-        detail = f"{detail}; {note}" if detail else note
-    return type(error)(error.code, error.name, error.meaning, error.call, error.device, detail)

@@ -175,11 +175,12 @@ class Pipeline(Keeper):
                 self._expire(request, where)
             for request in decision.stage:
                 self._stage(request)
+            together = len(decision.launch) > 1
             for request, index in decision.launch:
                 if not request.done.is_set:  # else its copy has just failed
-                    self._lanes[index].launch(request)
+                    self._lanes[index].launch(request, together=together)
         for lane in self._lanes:
-            if lane.unarmed:
+            if lane.unarmed or lane.train:
                 lane.arm()
         if self._held:
             self._core.recovery.proceed()

@@ -34,6 +34,7 @@ class Place:
         self.queued = False  # whether its run has been queued
         self.timing: PlaceEvents | None = None  # while a recording is on
         self.generation = 0
+        self.last: Place = self  # of those that were queued together: its events tell of all of them
         self._supplies = supplies
         self.inputs = supplies.device(inputs.nbytes, stack)
         self.outputs = supplies.device(outputs.nbytes, stack)

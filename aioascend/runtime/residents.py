@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .lane import Lane
     from .request import Request
 
-__all__ = ["Casualty", "Resident", "severity"]
+__all__ = ["Casualty", "Resident", "severity", "shared_by"]
 
 
 def severity(error: BaseException | None) -> Severity:
@@ -28,6 +28,18 @@ def severity(error: BaseException | None) -> Severity:
     if isinstance(error, AclError) and codes.describe(error.code).error_class is ErrorClass.DEVICE_LOST:
         return Severity.CONTEXT
     return Severity.TASK
+
+
+def shared_by(error: AclError, requests: int) -> AclError:
+    """A copy of `error` for one of several requests, saying so."""
+    detail = error.detail
+    if requests > 1:
+        note = (
+            f"{requests} requests were unconfirmed on this stream, and ACL does not tell which of them failed: "
+            "all of them get this error, and any of them may be repeated"
+        )
+        detail = f"{detail}; {note}" if detail else note
+    return type(error)(error.code, error.name, error.meaning, error.call, error.device, detail)
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
@@ -86,3 +87,29 @@ async def test_a_request_ends_wherever_the_thread_that_works_on_it_is_hit(
                 await eventually(lambda: session.ready, seconds=20)
                 np.testing.assert_array_equal((await session.infer(x))[0], x + 1)
     assert came >= min(2, len(lines))
+
+
+async def test_requests_that_are_launched_together_end_too(hits: Hits, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Lane, "_learn", lambda self, seconds: setattr(self, "_most_unarmed", 100))
+    code = Lane._queue_train.__code__
+    lines = sorted({line for _, _, line in code.co_lines() if line is not None and line > code.co_firstlineno})
+    came = 0
+
+    async def infer(number: int) -> None:
+        x = np.full(4, number, np.float32)
+        try:
+            np.testing.assert_array_equal((await session.infer(x))[0], x + 1)
+        except aioascend.AioascendError:
+            pass
+
+    async with aioascend.Session(kit.add(1), depth=4) as session:
+        await infer(0)
+        for line in lines:
+            hits.at(code, line)
+            with anyio.fail_after(20):
+                await asyncio.gather(*map(infer, range(4)))
+                came += not hits.pending()
+                await eventually(lambda: session.ready, seconds=20)
+                await infer(0)
+                np.testing.assert_array_equal((await session.infer(np.ones(4, np.float32)))[0], 2)
+    assert came > 10
