@@ -75,7 +75,7 @@ async def test_who_is_too_late_in_the_middle_of_its_copy_never_runs(monkeypatch:
         path = session._usable()
         launched: list[Request] = []
         launch = path.lanes[0].launch
-        path.lanes[0].launch = lambda one: (launched.append(one), launch(one))  # type: ignore[method-assign]
+        path.lanes[0].launch = lambda one, **how: (launched.append(one), launch(one, **how))  # type: ignore[method-assign]
         monkeypatch.setattr(pipeline, "copy_array", slow_copy)
         late = Request([np.ones(n, np.float32)], patient=False, timeout=0.3)
         path.submit(late)  # by nobody who would notice that its time is up

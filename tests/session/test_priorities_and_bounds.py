@@ -31,9 +31,9 @@ class Gate:
         lane = self.pipeline.lanes[0]
         launch, submit = lane.launch, self.pipeline.submit
 
-        def noting_launch(request: Request) -> None:
+        def noting_launch(request: Request, **how: Any) -> None:
             self.launched.append((request.priority, request.number))
-            launch(request)
+            launch(request, **how)
 
         def noting_submit(request: Request) -> None:
             submit(request)
