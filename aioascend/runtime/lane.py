@@ -156,22 +156,22 @@ class Lane:
         try:
             if not driver.has_ex_events:
                 self._renew_events(place)
-            if timing is None and request.ties is None and not place.binding.foreign:
+            plain = timing is None and request.ties is None and not place.binding.foreign
+            together = together and plain and self._most_unarmed > 1 and driver.has_ex_events
+            if self.train and not together:  # first, as every stream is in the order of launch
+                self._queue_train()
+            if plain:
                 buffer = request.buffer
                 assert buffer is not None
-                target, source, compute = place.inputs.address, buffer.block.address, self._compute
-                if together and self._most_unarmed > 1 and driver.has_ex_events:
-                    driver.memcpy_to_device(target, self._input_nbytes, source, self._input_nbytes, self._h2d)
+                target, source, nbytes = place.inputs.address, buffer.block.address, self._input_nbytes
+                if together:
+                    driver.memcpy_to_device(target, nbytes, source, nbytes, self._h2d)
                     self.train.append(place)
                     if len(self.train) >= self._most_unarmed:
                         self._queue_train()
                     return
-                if self.train:  # first, as every stream is in the order of launch
-                    self._queue_train()
-                driver.queue_in(target, source, self._input_nbytes, self._h2d, place.copied_in, compute)
+                driver.queue_in(target, source, nbytes, self._h2d, place.copied_in, self._compute)
             else:
-                if self.train:
-                    self._queue_train()
                 self._bring_in(place, request, timing)
             self._queue_run(place)
         except Exception as error:

@@ -115,9 +115,9 @@ class LoopPort:
 
     def _ask(self) -> None:
         loop = self._loop()
-        if loop is not None:
-            self._asked_at = time.monotonic()
-            loop.call_later(_ASK_S, self._have_turn)
+        assert loop is not None  # this runs on it
+        self._asked_at = time.monotonic()
+        loop.call_later(_ASK_S, self._have_turn)
 
     def _have_turn(self) -> None:
         asked_at, self._asked_at = self._asked_at, None

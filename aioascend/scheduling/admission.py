@@ -125,7 +125,7 @@ class Admission(Generic[T]):
         self._running: list[dict[T, float]] = [{} for _ in range(lanes)]  # with the time of the launch
         self._draining: list[set[T]] = [set() for _ in range(lanes)]
         self._lane: dict[T, int] = {}  # of the running and the draining
-        self.held: set[int] = set()  # the lanes on which nothing is to be launched
+        self._held: set[int] = set()  # the lanes on which nothing is to be launched
         self._pace = Pace()
 
     # -- what happened ----------------------------------------------------------------------------------------------
@@ -233,9 +233,9 @@ class Admission(Generic[T]):
     def hold(self, lane: int, held: bool) -> None:
         """Launch nothing on `lane` while it is held."""
         if held:
-            self.held.add(lane)
+            self._held.add(lane)
         else:
-            self.held.discard(lane)
+            self._held.discard(lane)
 
     def resize(self, *, depth: int, staging: int, outlets: int) -> None:
         """From now on these are its bounds; what is taken away is free."""
@@ -261,7 +261,7 @@ class Admission(Generic[T]):
             running_items.clear()
             draining_items.clear()
         self._lane.clear()
-        self.held.clear()
+        self._held.clear()
         for item, (nbytes, patient, _) in self._entries.items():
             self._entries[item] = (nbytes, patient, False)
         self._waiting_pinned = 0
@@ -329,7 +329,7 @@ class Admission(Generic[T]):
     def _take_everybody(self, now: float) -> Decision[T] | None:
         """The decision where nobody has to wait, as ever but in overload, and there is one lane; None elsewhere."""
         count = len(self._in_line)
-        if count > self._free_staging or self._staging or self._watched or self._waiting_pinned or self.held:
+        if count > self._free_staging or self._staging or self._watched or self._waiting_pinned or self._held:
             return None
         running = self._running[0]
         places = len(running) + count
@@ -416,7 +416,7 @@ class Admission(Generic[T]):
         return [item for item, _ in late + hopeless]
 
     def _has_idle_lane(self) -> bool:
-        return any(not running and lane not in self.held for lane, running in enumerate(self._running))
+        return any(not running and lane not in self._held for lane, running in enumerate(self._running))
 
     def _uncount(self, item: T) -> None:
         nbytes, patient, pinned = self._entries.pop(item)
@@ -439,7 +439,7 @@ class Admission(Generic[T]):
         best, fewest = None, self.depth
         for lane, running in enumerate(self._running):
             count = len(running)
-            if count < fewest and count + len(self._draining[lane]) < self.outlets and lane not in self.held:
+            if count < fewest and count + len(self._draining[lane]) < self.outlets and lane not in self._held:
                 best, fewest = lane, count
         return best
 

@@ -172,3 +172,35 @@ async def test_those_that_a_dead_context_takes_with_it_are_run_again(
             await eventually(lambda: session.ready, seconds=10)
             assert right(await together(session)) == [True] * N
         await eventually(lambda: all_back(session))
+
+
+async def test_a_train_that_is_long_enough_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with aioascend.Session(kit.add(1), depth=N) as session:
+        for lane in session._usable().lanes:
+            lane._most_unarmed = 2
+        records = Calls(session, "record_event", monkeypatch)
+        assert right(await together(session)) == [True] * N
+        assert N - 1 <= records.count <= 2 * N  # two for each two, and perhaps a lone first
+        assert all_back(session)
+
+
+@pytest.mark.logs_errors
+async def test_a_context_that_dies_while_they_are_copied_in_loses_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with aioascend.Session(kit.add(1), depth=N) as session:
+        assert session._core is not None
+        driver = session._core.driver
+        real, count = driver.memcpy_to_device, 0
+
+        def dies(*args: Any) -> None:
+            nonlocal count
+            count += 1
+            if count == 3:
+                raise driver.error(507015, "acl.rt.memcpy_async")
+            real(*args)
+
+        monkeypatch.setattr(driver, "memcpy_to_device", dies)
+        with anyio.fail_after(20):
+            right(await together(session))
+            await eventually(lambda: session.ready, seconds=10)
+            assert right(await together(session)) == [True] * N
+        await eventually(lambda: all_back(session))
