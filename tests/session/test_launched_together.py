@@ -185,22 +185,33 @@ async def test_a_train_that_is_long_enough_leaves(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.logs_errors
-async def test_a_context_that_dies_while_they_are_copied_in_loses_none(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name, nth", [("memcpy_to_device", 3), ("record_event", 1), ("record_event", 2)])
+async def test_a_context_that_dies_while_they_are_queued_loses_none(
+    name: str, nth: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with aioascend.Session(kit.add(1), depth=N) as session:
         assert session._core is not None
         driver = session._core.driver
-        real, count = driver.memcpy_to_device, 0
+        real, count = getattr(driver, name), 0
 
         def dies(*args: Any) -> None:
             nonlocal count
             count += 1
-            if count == 3:
-                raise driver.error(507015, "acl.rt.memcpy_async")
+            if count == nth:
+                raise driver.error(507015, f"acl.rt.{name}")
             real(*args)
 
-        monkeypatch.setattr(driver, "memcpy_to_device", dies)
+        pipeline = session._usable()
+        with monkeypatch.context() as patch:
+            # All of them in one decision: a lone first one would be launched as ever.
+            patch.setattr(pipeline, "_held", True)
+            tasks = [asyncio.ensure_future(session.infer(row(number))) for number in range(N)]
+            await eventually(lambda: pipeline.admission.waiting == N)
+        monkeypatch.setattr(driver, name, dies)
+        session._core.call(pipeline._settle).result(10)
         with anyio.fail_after(20):
-            right(await together(session))
+            right(await asyncio.gather(*tasks, return_exceptions=True))
             await eventually(lambda: session.ready, seconds=10)
             assert right(await together(session)) == [True] * N
+        assert count >= nth
         await eventually(lambda: all_back(session))
