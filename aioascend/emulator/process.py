@@ -522,11 +522,11 @@ class Process:
             if engine is None:
                 device.lost = code
                 return
-        engine.stop(code)
         if self.races is not None:  # before anybody can know of the loss, and frees what was in use
             self.races.settled(device.all_streams())
+        device.lost = code  # before a wait ends with that: what is given back then was in use
+        engine.stop(code)
         with self.lock:
-            device.lost = code
             if device.engine is engine:  # else it was closed meanwhile
                 device.engine = None
                 device.dead_engine = engine

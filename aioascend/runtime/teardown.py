@@ -20,6 +20,7 @@ __all__ = ["Teardown"]
 logger = logging.getLogger("aioascend.runtime")
 
 _AFTER_ABORT_MS = 200
+_BEHIND_S = 0.5  # how long what has waited on the device for a stream that hung may still take once that is gone
 _CALLBACKS_S = 0.1  # how long callbacks may take that a dead context may have dropped
 
 
@@ -61,6 +62,7 @@ class Teardown:
             self._failed(error, "acl.rt.stream_abort")
             aborted = False
         if aborted and self._is_empty(stream, lambda: _AFTER_ABORT_MS):
+            self._others_go_on()
             return
         self.stuck.add(stream)
         self.note(f"a stream of {driver.device} still has work and cannot be aborted")
@@ -88,11 +90,18 @@ class Teardown:
         try:
             if self._driver.destroy_stream_by_force(stream):
                 self.stuck.discard(stream)
+                self._others_go_on()
             else:
                 self.note(f"a stream of {self._driver.device} that hangs was left behind, with what it uses")
         except BaseException as error:
             self._failed(error, "acl.rt.destroy_stream_force")
             self.stuck.discard(stream)
+
+    def _others_go_on(self) -> None:
+        # Their streams only waited for the one that has gone. Given up now they would be destroyed in the middle of a
+        # run, whose model and memory are then given back under it.
+        if self._end is not None:
+            self._end = max(self._end, time.monotonic() + _BEHIND_S)
 
     def _left_ms(self) -> int:
         return -1 if self._end is None else max(1, int((self._end - time.monotonic()) * 1000))

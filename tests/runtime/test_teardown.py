@@ -119,6 +119,23 @@ def test_a_stream_that_hangs_is_aborted_and_then_destroyed_like_any_other() -> N
     assert (teardown.notes, teardown.stuck) == ([], set())
 
 
+@pytest.mark.parametrize("aborts", [True, False], ids=["aborted", "destroyed by force"])
+def test_once_a_stream_that_hung_is_gone_those_that_waited_behind_it_have_time(aborts: bool) -> None:
+    driver = Streams(synchronize_stream=[False, True, True] if aborts else [False, True], abort_stream=aborts)
+    teardown = torn_down(driver, seconds=0.0)
+    teardown.finish_stream(STREAM + 1)
+    (_, (_, first)), *_, (call, (behind, left)) = [one for one in driver.calls if one[0] == "synchronize_stream"]
+    assert (call, behind, first) == ("synchronize_stream", STREAM + 1, 1)
+    assert left > 100
+    assert not teardown.stuck
+
+
+def test_a_healthy_close_waits_for_what_is_behind_a_stream_that_hung_without_a_limit() -> None:
+    driver = Streams(synchronize_stream=[False, True, True])
+    torn_down(driver, seconds=None).finish_stream(STREAM + 1)
+    assert driver.calls[-1] == ("synchronize_stream", (STREAM + 1, -1))
+
+
 def test_an_abort_that_fails_is_a_note_and_the_stream_is_destroyed_by_force() -> None:
     driver = Streams(synchronize_stream=False, abort_stream=failure("acl.rt.stream_abort"))
     teardown = torn_down(driver)

@@ -70,6 +70,29 @@ async def test_where_streams_cannot_be_aborted_the_device_counts_as_lost_and_com
         assert (await session.infer(ones(1)))[0].tolist() == [2] * 4
 
 
+@pytest.mark.usefixtures("impatient")
+async def test_a_run_that_waited_for_the_device_behind_one_that_hung_ends_before_its_model_goes(
+    emulator: Emulator,
+) -> None:
+    """Where streams cannot be aborted they are destroyed with the context: not under a run that has just begun."""
+    async with (
+        aioascend.Session(kit.slow(6), stall_timeout=0.5) as behind,
+        aioascend.Session(kit.add(1), stall_timeout=0.5) as hanging,  # what came last is given back first
+    ):
+        x = np.eye(700, dtype=np.float32)
+        await behind.infer(x)
+        emulator.faults.hang("execute")
+        with anyio.fail_after(20):
+            lost = asyncio.ensure_future(hanging.infer(ones(0)))
+            await eventually(lambda: hanging.statistics().running > 0)
+            waiting = [asyncio.ensure_future(behind.infer(x)) for _ in range(2)]
+            for request in (lost, *waiting):
+                with pytest.raises(aioascend.DeviceLost):
+                    await request
+            await eventually(lambda: behind.ready and hanging.ready, seconds=20)
+        np.testing.assert_array_equal((await behind.infer(x))[0], x)
+
+
 @SERVER
 @IMPATIENT
 async def test_an_abort_that_does_not_help_gives_the_device_up(emulator: Emulator) -> None:
