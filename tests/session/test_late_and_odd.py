@@ -19,6 +19,7 @@ import aioascend
 from aioascend.emulator import Emulator
 from aioascend.runtime import process
 from aioascend.runtime.ports import current_port
+from aioascend.runtime.request import Request
 from tests import kit
 from tests.session.test_recovery_in_the_middle import LARGE, core_of, inside, ones
 from tests.waiting import eventually
@@ -36,6 +37,31 @@ async def test_a_large_input_that_is_given_up_when_its_copy_is_to_begin_is_not_c
         assert request.outputs is None
         assert (await session.infer(ones(1, LARGE)))[0][0] == 2
         assert session.statistics().cancelled == 1
+
+
+async def test_a_small_input_that_is_given_up_while_it_is_copied_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with aioascend.Session(kit.add(1)) as session:
+        pipeline, loop = inside(session), asyncio.get_running_loop()
+        copy_in, given_up = pipeline._copy_in, threading.Event()
+
+        def slowly(request: Request, arrays: list[Any]) -> None:
+            copy_in(request, arrays)
+            loop.call_soon_threadsafe(task.cancel)
+            while not (request.abandoned or given_up.wait(0.001)):
+                pass
+
+        with monkeypatch.context() as patch, anyio.fail_after(20):
+            patch.setattr(pipeline, "_copy_in", slowly)
+            task = asyncio.ensure_future(session.infer(ones(1)))
+            try:
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+            finally:
+                given_up.set()
+        await eventually(lambda: pipeline.admission.idle)
+        assert (await session.infer(ones(1)))[0].tolist() == [2] * 4
+        statistics = session.statistics()
+        assert (statistics.cancelled, statistics.completed) == (1, 1)
 
 
 @pytest.mark.logs_errors
