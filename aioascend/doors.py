@@ -170,6 +170,7 @@ class Doors(ABC):
         outputs: OutputKind = "owned",
     ) -> Request:
         """A checked request for what is in the list `inputs`, which it takes out: no frame of ours keeps it."""
+        pipeline.rouse()
         limit = None if timeout is None else limit_of(timeout)
         urgency = priority_of(priority)
         ties = None

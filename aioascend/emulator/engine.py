@@ -16,13 +16,14 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from time import perf_counter, thread_time
 
 from . import codes, gil
 from .args import Failure
 from .device_model import DeviceModel, Task, Work
 from .streams import Fault, Stream
-from .timers import exact_timers
+from .timers import EARLY_S, exact_timers, stay_awake
 
 
 class HostWaiter:
@@ -53,6 +54,10 @@ class HostWaiter:
     def rest(self, seconds: float) -> bool:
         """Wait until woken or kicked, for no more than `seconds` (below 0: for ever); whether that came."""
         return self._lock.acquire(timeout=seconds) if seconds >= 0 else self._lock.acquire()
+
+    def called(self) -> bool:
+        """Whether it was woken or kicked; from any thread."""
+        return self.woken or self.kicked
 
     def wait(self, milliseconds: int) -> bool:
         """False when `milliseconds` went by (negative: never)."""
@@ -298,12 +303,15 @@ class Engine:
             # Where there is one thing to come the host waits for it, and had better be there itself.
             self._alarm, mine = None, False
             self.kick()
+        early = self._early()
         self._parked.append(gate)
         self.lock.release()
         kicked = False
         try:
             if mine and deadline is not None:
-                kicked = gate.acquire(timeout=max(0.0, deadline - self.clock()))
+                kicked = gate.acquire(timeout=max(0.0, deadline - self.clock() - early))
+                if early and not kicked:
+                    kicked = stay_awake(deadline, self.clock, partial(gate.acquire, False))
             else:
                 kicked = gate.acquire()
         finally:
@@ -316,6 +324,13 @@ class Engine:
                 else:
                     # kicked between the time-out and here
                     gate.acquire()
+
+    def _early(self) -> float:
+        """How much before the next deadline to wake up, in order not to be late for it. The lock is held.
+
+        Where that is all there is to come somebody may be waiting for it, and no thread has anything better to do.
+        """
+        return EARLY_S if len(self.model.deadlines) == 1 else 0.0
 
     def _take_alarm(self) -> tuple[bool, float | None]:
         """The next deadline, and whether the calling thread is to wake up for it."""
@@ -339,7 +354,8 @@ class Engine:
         while plan is not None:
             seconds, alarm = plan
             try:
-                waiter.rest(seconds)
+                if not waiter.rest(seconds) and alarm is not None and alarm - self.clock() <= EARLY_S:
+                    stay_awake(alarm, self.clock, waiter.called)
             except BaseException:
                 with self.lock:
                     self._step_back(waiter, alarm)
@@ -376,7 +392,7 @@ class Engine:
                 mine, deadline = self._take_alarm()
                 if mine and deadline is not None:
                     alarm = deadline
-                    times.append(deadline)
+                    times.append(deadline - self._early())
         return max(0.0, min(times) - now) if times else -1.0, alarm
 
     def _step_back(self, waiter: HostWaiter, alarm: float | None) -> None:

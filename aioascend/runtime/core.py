@@ -69,6 +69,7 @@ class DeviceCore:
         self.post = self._device.post
         self.settle = self._device.settle
         self.touch = self._device.touch
+        self.rouse = self._device.rouse
         self.later = self._device.later
         self._stack = ExitStack()
         self._context_stack = ExitStack()

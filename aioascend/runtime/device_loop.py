@@ -178,6 +178,19 @@ class DeviceLoop:
                 self._interrupted(error)
         return True
 
+    def rouse(self) -> None:
+        """Something is about to be posted: wake the thread that stands by, if there is one; from any thread.
+
+        A thread takes longer to wake up than a request takes to make, and so both go on side by side. Where it comes
+        first nonetheless, it finds nothing, stands by again, and the post wakes it as ever.
+        """
+        if self._stand_in is not None and self._forked is None:
+            with self._lock:
+                wake, self._stand_in = self._stand_in, None
+                if wake is not None:
+                    self._armed = True
+                    wake.release()
+
     def call_off(self) -> bool:
         """Have the thread that stands by look at what there is to do; from any thread. Whether there was one."""
         with self._lock:

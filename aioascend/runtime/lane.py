@@ -320,6 +320,8 @@ class Lane:
             self._told_at = now
             self._later(self.settle)
             running, done = self._running, self.done
+            if len(running) == 1 and running[0].request is not None:
+                running[0].request.done.rouse()  # a lone caller, who would wait while we conclude
             for place, generation in group:
                 if error is None and generation == place.generation and running and running[0] is place:
                     running.popleft()

@@ -50,6 +50,7 @@ class Pipeline(Keeper):
         self.input_index = signature.input_index()
         self._output_specs, self._synthetic = signature.outputs, signature.synthetic
         self._post, self._touch, self._later = core.post, core.touch, core.settle
+        self.rouse = core.rouse  # a request is about to be submitted
         self._offered, self._settled = self._offer, self._settle  # bound once, not for every request
         self._announces = core.driver.announces
         self._closing: str | None = None

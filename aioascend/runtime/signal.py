@@ -60,6 +60,12 @@ class Signal:
         """`register` for the first waiter of a signal that nobody else knows of yet."""
         self._first = (waiter, port)
 
+    def rouse(self) -> None:
+        """It is about to be set: have the loop of whom it was made for wake up meanwhile; from any thread."""
+        first = self._first
+        if first is not None:
+            first[1].wake()
+
     def leave(self, waiter: Any) -> None:
         """Undo `register` or `expect`, unless it was set meanwhile."""
         first = self._first

@@ -15,6 +15,7 @@ from aioascend.emulator import codes
 from aioascend.emulator.device_model import ComputeUnit, DeviceModel, Lane, Work
 from aioascend.emulator.engine import Engine, HostWaiter
 from aioascend.emulator.streams import Fault, Stream
+from aioascend.emulator.timers import EARLY_S, stay_awake
 from tests.emulator.kit import Driver
 from tests.emulator.test_brief_runs import eventually
 
@@ -336,3 +337,47 @@ def test_the_main_thread_does_not_help(npu: Driver, acl: Any) -> None:
     thread.join(10)
     assert seen == [None]
     assert acl.rt.unsubscribe_report(main, stream) == 0
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_who_waits_for_the_one_thing_to_come_wakes_up_early_to_be_there(others: int) -> None:
+    engine = Engine("bench", clock=lambda: 100.0, timed=True)
+    try:
+        assert eventually(lambda: parked(engine))
+        with engine.lock:
+            engine.model.at(101.0, lambda: None)
+            for _ in range(others):  # whoever advances the model has other things to do
+                engine.model.at(102.0, lambda: None)
+            waiter = engine.waiter()
+            plan = engine._stand_ready(waiter, None, lambda: True)
+            engine._step_back(waiter, 101.0)
+        assert plan == (pytest.approx(1.0 - (0.0 if others else EARLY_S), abs=1e-9), 101.0)
+    finally:
+        engine.stop()
+        assert engine.join(10)
+
+
+def test_who_is_early_stays_awake_until_it_is_time() -> None:
+    times = iter([1.0, 1.5, 2.0])
+    assert not stay_awake(2.0, lambda: next(times), lambda: False)
+    assert list(times) == []
+
+
+def test_who_is_early_looks_up_when_called() -> None:
+    asked: list[bool] = []
+
+    def called() -> bool:
+        asked.append(len(asked) == 2)
+        return asked[-1]
+
+    assert stay_awake(2.0, lambda: 1.0, called)
+    assert asked == [False, False, True]
+
+
+def test_a_thread_of_the_device_that_is_early_for_a_deadline_can_be_kicked_meanwhile(timed: Engine) -> None:
+    assert eventually(lambda: parked(timed))
+    for _ in range(200):
+        first, second = Job(seconds=EARLY_S), Job()
+        streams = [submit(timed, first)]  # whose end is so near that nobody sleeps
+        streams.append(submit(timed, second))
+        assert eventually(lambda streams=streams: all(done(stream) for stream in streams))

@@ -158,6 +158,25 @@ async def test_a_future_is_waited_for_as_long_as_was_said() -> None:
         await done_within(failed, 1)
 
 
+async def test_the_loop_of_a_signal_s_first_waiter_can_be_roused_before_it_is_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wakes = []
+    monkeypatch.setattr(LoopPort, "wake", lambda self: wakes.append(self))
+    signal = Signal()
+    signal.rouse()  # made for nobody
+    loop, port = current_port()
+    future = loop.create_future()
+    signal.expect(future, port)
+    signal.rouse()
+    assert wakes == [port]
+    assert not signal.is_set
+    assert not future.done()
+    signal.leave(future)
+    signal.rouse()
+    assert wakes == [port]
+
+
 def test_a_waiter_that_leaves_while_the_signal_is_set_is_told_nothing() -> None:
     class Leaving(dict[Any, Any]):
         def popitem(self) -> Any:

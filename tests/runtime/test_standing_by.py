@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ import aioascend
 from aioascend.emulator import Emulator
 from aioascend.runtime import device_loop as module
 from aioascend.runtime.device_loop import DeviceLoop
+from aioascend.runtime.ports import LoopPort
 from tests import kit
 
 LONG_S = 60.0
@@ -95,6 +97,45 @@ def test_a_wait_can_be_called_off_and_ends_by_itself(loop: DeviceLoop) -> None:
     assert loop.call(lambda: 7).result(5) == 7
 
 
+def test_who_is_roused_works_off_what_is_posted_next(loop: DeviceLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+    armed: list[Any] = []
+    monkeypatch.setattr(loop, "_arm", armed.append)
+    helper = Helper(loop).waits()
+    ran: list[int] = []
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(10.0)  # no other thread has the GIL between the two
+    try:
+        loop.rouse()
+        loop.post(lambda _: ran.append(threading.get_ident()), None)
+    finally:
+        sys.setswitchinterval(interval)
+    helper.join()
+    assert ran == [helper.ident]
+    assert not armed  # nobody was woken a second time
+
+
+def test_who_is_roused_for_nothing_leaves_nothing_undone(loop: DeviceLoop) -> None:
+    helper = Helper(loop).waits()
+    loop.rouse()
+    helper.join()
+    assert helper.returned == [True]
+    loop.rouse()  # nobody is there
+    assert loop.call(threading.get_ident).result(5) == loop._thread.ident  # type: ignore[union-attr]
+    helper = Helper(loop).waits()
+    assert loop.call(threading.get_ident).result(5) == helper.ident
+    helper.join()
+
+
+def test_a_forked_child_rouses_nobody(loop: DeviceLoop) -> None:
+    helper = Helper(loop).waits()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "_forked", lambda: aioascend.ForkedProcess("a child"))
+        loop.rouse()
+        assert loop._stand_in is not None
+    assert loop.call_off()
+    helper.join()
+
+
 def test_nobody_stands_by_a_thread_that_has_ended(loop: DeviceLoop) -> None:
     loop.stop()
     helper = Helper(loop)
@@ -165,6 +206,8 @@ def test_no_post_is_lost_between_threads_that_post_and_one_that_stands_by(loop: 
 
     def post() -> None:
         for number in range(posts):
+            if number % 3 == 0:
+                loop.rouse()
             loop.post(ran.append, number)
             if number % 50 == 0:
                 time.sleep(0.0002)
@@ -202,3 +245,29 @@ async def test_a_lone_caller_is_served_by_the_report_thread_from_the_post_to_the
             until(lambda: core._device._stand_in is not None)
             await session.infer(np.zeros(4, np.float32))
     assert set(names) == {"aioascend-report-emulator:0"}
+
+
+async def test_a_lone_caller_s_loop_is_roused_while_its_outcome_is_made(
+    emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wakes: list[bool] = []
+
+    def wake(self: LoopPort) -> bool:
+        wakes.append(bool(self._over))
+        return wake_up(self)
+
+    wake_up = LoopPort.wake
+    async with aioascend.Session(kit.add(1.0), devices="emulator:0") as session:
+        await session.infer(np.zeros(4, np.float32))
+        monkeypatch.setattr(LoopPort, "wake", wake)
+        np.testing.assert_array_equal((await session.infer(np.zeros(4, np.float32)))[0], [1] * 4)
+    assert wakes[:2] == [False, True]  # before there was anything to tell, and then
+
+
+async def test_an_input_that_is_refused_rouses_to_no_harm(emulator: Emulator) -> None:
+    async with aioascend.Session(kit.add(1.0), devices="emulator:0") as session:
+        for _ in range(20):
+            with pytest.raises(aioascend.InvalidInput):
+                await session.infer(np.zeros(3, np.float32))
+            np.testing.assert_array_equal((await session.infer(np.zeros(4, np.float32)))[0], [1] * 4)
+        assert session.statistics().completed == 20
