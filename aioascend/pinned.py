@@ -104,6 +104,7 @@ class PinnedRequest(Uncopyable):
         if lease is None or self._inputs is None:
             raise StaleLease("run() outside its `async with session.request()` block: the memory was given back")
         self._pipeline.leases.check_present(lease)
+        self._pipeline.rouse()
         limit, urgency = limit_of(timeout), priority_of(priority)
         arrays = [] if self.pinned else [*self._inputs.values()]
         ties = None if outputs == "owned" else self._pipeline.tie([], outputs_of(outputs))[0]
