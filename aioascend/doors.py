@@ -101,13 +101,17 @@ class Doors(ABC):
         hand_over(pipeline, request)
         try:
             await request.taken.wait()
-        except BaseException:
+        except BaseException as error:
             pipeline.abandon(request)
-            await until_taken(request)
+            if not isinstance(error, GeneratorExit):  # else the task was thrown away with its loop: nobody is left
+                await until_taken(request)
             raise
-        if isinstance(request.error, (SessionClosed, Overloaded)):
-            raise request.error
-        return Ticket(pipeline, request)
+        try:
+            if isinstance(request.error, (SessionClosed, Overloaded)):
+                raise request.error
+            return Ticket(pipeline, request)
+        finally:
+            del request  # see `Request.result`
 
     @overload
     def map(

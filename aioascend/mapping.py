@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any
 
@@ -23,32 +24,51 @@ def map_ordered(submit: Submit, items: Items, ahead: int) -> AsyncIterator[Any]:
 
 
 async def _map_ordered(submit: Submit, items: Items, ahead: int) -> AsyncIterator[Any]:
-    tickets: asyncio.Queue[Ticket[Any] | None] = asyncio.Queue()
-    room = asyncio.Semaphore(ahead)
+    # No asyncio.Queue and no Semaphore: thrown away with a loop that is closed, they want something of it.
+    tickets: deque[Ticket[Any] | None] = deque()
+    arrived, freed = asyncio.Event(), asyncio.Event()
+    under_way = 0
 
     async def feed() -> None:
+        nonlocal under_way
         try:
             async for item in _each(items):
-                await room.acquire()
-                tickets.put_nowait(await submit(item))
+                while under_way >= ahead:
+                    freed.clear()
+                    await freed.wait()
+                under_way += 1
+                tickets.append(await submit(item))
+                arrived.set()
         finally:
-            tickets.put_nowait(None)
+            tickets.append(None)
+            if not loop.is_closed():
+                arrived.set()
 
+    loop, feeding = asyncio.get_running_loop(), feed()
     # A task of its own, because a result must not wait until a slow source has its next item.
-    feeder = asyncio.create_task(feed(), name="aioascend-map")
+    feeder = loop.create_task(feeding, name="aioascend-map")
     try:
-        while (ticket := await tickets.get()) is not None:
+        while True:
+            while not tickets:
+                arrived.clear()
+                await arrived.wait()
+            ticket = tickets.popleft()
+            if ticket is None:
+                break
             try:
                 yield await ticket
             finally:
                 ticket.cancel()  # does nothing to one that is done
-            room.release()
+            under_way -= 1
+            freed.set()
         await feeder  # raises what the source or a submission raised, after the results before it
     finally:
-        feeder.cancel()
-        await asyncio.gather(feeder, return_exceptions=True)
-        while not tickets.empty():
-            left = tickets.get_nowait()
+        if loop.is_closed():  # this was thrown away with it
+            feeding.close()
+        else:
+            feeder.cancel()
+            await asyncio.gather(feeder, return_exceptions=True)
+        for left in tickets:
             if left is not None:
                 left.cancel()
 

@@ -110,7 +110,10 @@ class PinnedRequest(Uncopyable):
         ties = None if outputs == "owned" else self._pipeline.tie([], outputs_of(outputs))[0]
         request = Request(arrays, patient=False, priority=urgency, timeout=limit, lease=lease, ties=ties)
         del arrays
-        return await run_request(self._pipeline, request)
+        try:
+            return await run_request(self._pipeline, request)
+        finally:
+            del request  # see `Request.result`
 
     async def __aenter__(self) -> PinnedRequest:
         if self._lease is not None:

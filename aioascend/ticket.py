@@ -33,7 +33,10 @@ class Ticket(Generic[T], Uncopyable):
 
     def __await__(self) -> Generator[Any, None, T]:
         yield from self._request.done.wait().__await__()
-        return self._outcome()
+        try:
+            return self._outcome()
+        finally:
+            del self  # see `Request.result`
 
     @property
     def tensors(self) -> DeviceOutputs:
@@ -49,7 +52,10 @@ class Ticket(Generic[T], Uncopyable):
     def _outcome(self) -> T:
         if self._request.abandoned and self._request.outputs is None and self._request.error is None:
             raise asyncio.CancelledError("the ticket was cancelled")
-        return cast(T, self._request.result())
+        try:
+            return cast(T, self._request.result())
+        finally:
+            del self
 
     def done(self) -> bool:
         """Whether the outcome is there, so that awaiting it would not wait."""

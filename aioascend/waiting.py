@@ -25,33 +25,36 @@ __all__ = [
 
 async def run_request(pipeline: Pipeline, request: Request) -> Outputs | DeviceOutputs:
     """Submit a request and wait for its outcome; raises `DeadlineExceeded` when its time is up."""
-    done, deadline = request.done, request.deadline
     try:
-        loop, port = current_port()  # before anything is queued: raises where no loop runs
-        future = loop.create_future()
-        done.expect(future, port)
+        done, deadline = request.done, request.deadline
+        try:
+            loop, port = current_port()  # before anything is queued: raises where no loop runs
+            future = loop.create_future()
+            done.expect(future, port)
+            if deadline is not None:
+                submit(pipeline, request)
+            else:
+                pipeline.submit(request)
+        except BaseException:
+            request.claim()
+            raise
+        try:
+            if deadline is not None:
+                port.watch(future, deadline)
+            await future
+        except BaseException as error:
+            await _leave(pipeline, request, future, error)
+            raise
+        finally:
+            if deadline is not None:
+                port.unwatch(future)
         if deadline is not None:
-            submit(pipeline, request)
-        else:
-            pipeline.submit(request)
-    except BaseException:
-        request.claim()
-        raise
-    try:
-        if deadline is not None:
-            port.watch(future, deadline)
-        await future
-    except BaseException as error:
-        await _leave(pipeline, request, future, error)
-        raise
+            if not done.is_set:
+                await _leave(pipeline, request, future)
+            return _outcome(request)
+        return request.result()
     finally:
-        if deadline is not None:
-            port.unwatch(future)
-    if deadline is not None:
-        if not done.is_set:
-            await _leave(pipeline, request, future)
-        return _outcome(request)
-    return request.result()
+        del request  # see `Request.result`
 
 
 async def _leave(
@@ -81,7 +84,10 @@ def run_request_blocking(pipeline: Pipeline, request: Request) -> Outputs | Devi
         if not request.done:
             pipeline.abandon(request, expired=waited)
             request.taken.wait_blocking()
-    return _outcome(request)
+    try:
+        return _outcome(request)
+    finally:
+        del request
 
 
 def hand_over(pipeline: Pipeline, request: Request) -> None:
@@ -105,7 +111,10 @@ def submit(pipeline: Pipeline, request: Request) -> None:
 def _outcome(request: Request) -> Outputs | DeviceOutputs:
     if request.abandoned and request.error is None:
         raise too_late(request.timeout)
-    return request.result()
+    try:
+        return request.result()
+    finally:
+        del request
 
 
 async def until_taken(request: Request) -> None:

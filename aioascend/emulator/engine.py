@@ -17,6 +17,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
+from math import inf
 from time import perf_counter, thread_time
 
 from . import codes, gil
@@ -212,6 +213,10 @@ class Engine:
         with self.lock:
             self.stopped = True
             self._why = self._why or code
+            while self._handed:  # nobody will do it: what it uses is free again
+                work, entered = self._handed.popleft()
+                entered.release()
+                self.model.finish(work, Fault(self._why, "the device was shut down, or is lost"), inf)
             for gate in self._parked:
                 gate.release()
             self._parked.clear()
@@ -355,7 +360,7 @@ class Engine:
             seconds, alarm = plan
             try:
                 if not waiter.rest(seconds) and alarm is not None and alarm - self.clock() <= EARLY_S:
-                    stay_awake(alarm, self.clock, waiter.called)
+                    stay_awake(alarm if end is None else min(alarm, end), self.clock, waiter.called)
             except BaseException:
                 with self.lock:
                     self._step_back(waiter, alarm)
@@ -489,6 +494,8 @@ class Engine:
     def _finish(self, work: Work, fault: Fault | None) -> None:
         if fault is _HUNG:
             self.model.hang(work)
+            if self.stopped and work.stream is not None:  # everything else was dropped meanwhile
+                self.model.drop(work.stream, self._why)
         else:
             self.model.finish(work, fault, self.clock() if self.model.timed else 0.0)
 

@@ -516,30 +516,29 @@ class Process:
 
     def _lose_device(self, index: int, code: int, recoverable: bool) -> None:
         device = self.device(index)
-        with self.lock:
+        with self.lock:  # all the while: nobody gives back or resets what is being lost
             device.recoverable = recoverable
             engine = device.engine
             if engine is None:
                 device.lost = code
                 return
-        if self.races is not None:  # before anybody can know of the loss, and frees what was in use
-            self.races.settled(device.all_streams())
-        device.lost = code  # before a wait ends with that: what is given back then was in use
-        engine.stop(code)
-        with self.lock:
-            if device.engine is engine:  # else it was closed meanwhile
-                device.engine = None
-                device.dead_engine = engine
-        # first the threads, then the queues: dropping a record lets its waiters go with success
-        engine.wake_hosts(code)
-        with engine.lock:
-            for stream in device.all_streams():
-                engine.model.drop(stream, code)
-        if self.races is not None:
-            self.races.settled(device.all_streams())
-        for model in list(self.models.values()):
-            if model.context.device is device and model.network is not None:
-                model.network.terminate()
+            streams = device.all_streams()
+            if self.races is not None:  # before anybody can know of the loss, and frees what was in use
+                self.races.settled(streams)
+            device.lost = code  # before a wait ends with that
+            engine.stop(code)
+            device.engine = None
+            device.dead_engine = engine
+            # first the threads, then the queues: dropping a record lets its waiters go with success
+            engine.wake_hosts(code)
+            with engine.lock:
+                for stream in streams:
+                    engine.model.drop(stream, code)
+            if self.races is not None:
+                self.races.settled(streams)
+            for model in self.models.values():
+                if model.context.device is device and model.network is not None:
+                    model.network.terminate()
 
     def return_device(self, index: int) -> None:
         """A device that was lost for good can be reset from now on; if nothing of it is open, it is well."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -61,9 +61,8 @@ class Lane:
         self._later = core.settle
         self._driver = driver
         self._model_id = model.model_id
-        self._inputs = plan(signature.input_nbytes)
-        self._input_nbytes = self._inputs.nbytes
-        self._output_nbytes = plan(signature.output_nbytes).nbytes
+        inputs, outputs = plan(signature.input_nbytes), plan(signature.output_nbytes)
+        self._inputs, self._input_nbytes, self._output_nbytes = inputs, inputs.nbytes, outputs.nbytes
         self._free: list[Place] = []
         self._running: deque[Place] = deque()  # in the order of launch, which is the order of every stream
         self.done: list[Place] = []  # told to be over, and not confirmed
@@ -84,7 +83,7 @@ class Lane:
         self._watch = core.recovery.watch
         self.repeated = 0
         self.settle: Callable[[], None] = lambda: None  # set by the pipeline: what follows a burst of completions
-        inputs, outputs = plan(signature.input_nbytes), plan(signature.output_nbytes)
+        self.live: Collection[Request] = ()  # the same: the session's requests that have no outcome
         self.outlets = [
             OutputBuffer(supplies.pinned(outputs.nbytes, stack), outputs, signature.outputs, supplies)
             for _ in range(recipe.outlets)
@@ -320,8 +319,8 @@ class Lane:
             self._told_at = now
             self._later(self.settle)
             running, done = self._running, self.done
-            if len(running) == 1 and running[0].request is not None:
-                running[0].request.done.rouse()  # a lone caller, who would wait while we conclude
+            if len(self.live) == 1:
+                next(iter(self.live)).done.rouse()  # a lone caller wakes up while we conclude
             for place, generation in group:
                 if error is None and generation == place.generation and running and running[0] is place:
                     running.popleft()

@@ -14,7 +14,7 @@ wait for it get it in the order in which they came.
 from __future__ import annotations
 
 import asyncio
-import threading
+import queue
 import time
 import weakref
 from collections import deque
@@ -147,11 +147,9 @@ class ThreadPort:
     """The port of a plain thread that blocks until it is told."""
 
     def __init__(self) -> None:
-        self._ready = threading.Semaphore(0)
-
-    def put(self, waiter: Any) -> None:
-        """Release the waiting thread."""
-        self._ready.release()
+        # Written in C: a signal handler that raises in the middle of the wait leaves nothing half done.
+        self._over: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.put = self._over.put
 
     def wake(self) -> bool:
         """Nothing to do: `put` has woken the thread."""
@@ -159,7 +157,11 @@ class ThreadPort:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Block until it was told; False on timeout (seconds)."""
-        return self._ready.acquire(timeout=timeout)
+        try:
+            self._over.get(timeout=timeout)
+        except queue.Empty:
+            return False
+        return True
 
 
 _PORT = "_aioascend_port"  # the attribute of a loop that has its port: a registry would keep a closed loop alive by it

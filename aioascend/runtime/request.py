@@ -132,8 +132,14 @@ class Request:
         """The outcome, once `done`; raises what the request failed with."""
         if self.marks is not None:
             self.marks.woken = now()
-        if self.error is not None:
-            raise self.error
+        error = self.error
+        if error is not None:
+            try:
+                raise error
+            finally:
+                # The traceback has this frame. If that had the request, which has the error, whatever the caller's
+                # frames hold would be kept until the garbage collector comes; the same wherever this is called.
+                del self, error
         outputs = self.outputs
         assert outputs is not None
         return outputs

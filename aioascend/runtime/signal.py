@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from typing import Any
 
 from .ports import Port, ThreadPort, current_port
 
 __all__ = ["Signal"]
+
+_PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Signal:
@@ -61,9 +64,12 @@ class Signal:
         self._first = (waiter, port)
 
     def rouse(self) -> None:
-        """It is about to be set: have the loop of whom it was made for wake up meanwhile; from any thread."""
+        """It is about to be set: have the loop of whom it was made for wake up meanwhile; from any thread.
+
+        Where there is one processor it does nothing: what wakes up early would only take the time of who sets it.
+        """
         first = self._first
-        if first is not None:
+        if first is not None and _PROCESSORS > 1:
             first[1].wake()
 
     def leave(self, waiter: Any) -> None:

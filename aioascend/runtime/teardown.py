@@ -20,16 +20,20 @@ __all__ = ["Teardown"]
 logger = logging.getLogger("aioascend.runtime")
 
 _AFTER_ABORT_MS = 200
-_BEHIND_S = 0.5  # how long what has waited on the device for a stream that hung may still take once that is gone
+_BEHIND_S = 3.0  # how long what has waited on the device for a stream that hung may still take once that is gone
 _CALLBACKS_S = 0.1  # how long callbacks may take that a dead context may have dropped
 
 
 class Teardown:
-    """One teardown on the control thread; `seconds` bounds all its waits together, None leaves them unbounded."""
+    """One teardown on the control thread; `seconds` bounds all its waits together, None leaves them unbounded.
+
+    Once a stream that hung is out of the way, what waited for it on the device has three seconds more, all together.
+    """
 
     def __init__(self, driver: Driver, seconds: float | None = None) -> None:
         self._driver = driver
         self._end = None if seconds is None else time.monotonic() + seconds
+        self._prolonged = False
         self._callbacks_end: float | None = None
         self.notes: list[str] = []
         self.stuck: set[int] = set()  # streams that did not end
@@ -99,8 +103,9 @@ class Teardown:
 
     def _others_go_on(self) -> None:
         # Their streams only waited for the one that has gone. Given up now they would be destroyed in the middle of a
-        # run, whose model and memory are then given back under it.
-        if self._end is not None:
+        # run, whose model and memory are then given back under it. Once: the whole stays bounded.
+        if self._end is not None and not self._prolonged:
+            self._prolonged = True
             self._end = max(self._end, time.monotonic() + _BEHIND_S)
 
     def _left_ms(self) -> int:

@@ -105,7 +105,7 @@ class Tenant(ABC):
         self._staging = list(equipment.staging)
         self._lanes: list[Lane] = equipment.lanes
         for lane in self._lanes:
-            lane.settle = self._settle
+            lane.settle, lane.live = self._settle, self._live
 
     @property
     def lanes(self) -> list[Lane]:

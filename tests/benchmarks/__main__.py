@@ -73,6 +73,8 @@ def main() -> int:
         started = time.monotonic()
         print(f"{name} ...", end="", file=sys.stderr, flush=True)
         results[name] = _in_child(name, options)
+        if quick:
+            results[name]["quick"] = True  # no figure
         print(f" {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
         if options.json:  # after each of them: who stops here has the ones before
             Path(options.json).write_text(json.dumps(stored, indent=2) + "\n")
@@ -124,7 +126,26 @@ def _options() -> argparse.Namespace:
         parser.error("--rounds must be at least 1")
     if options.readme and (options.quick or options.strict):
         parser.error("--readme: what --quick and --strict give is no figure")
+    if options.readme:
+        _check_complete(parser, options)
     return options
+
+
+def _check_complete(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """The documentation is written as a whole: refuse what would leave gaps in it, or mix what does not compare."""
+    anew = set(options.names or ([] if options.stored else [*ROWS, *TABLES]))
+    stored = options.stored or {"machine": _machine(), "results": {}}
+    kept = {name: result for name, result in stored["results"].items() if name not in anew}
+    missing = [name for name in (*ROWS, *TABLES) if name not in anew and name not in kept]
+    if missing:
+        parser.error(
+            f"--readme wants every measure, and there is none of {', '.join(missing)}: name them, or use --from"
+        )
+    quick = [name for name, result in kept.items() if result.get("quick") or result.get("error")]
+    if quick:
+        parser.error(f"--readme: what is stored of {', '.join(quick)} is no figure: name them to measure them anew")
+    if anew and kept and stored["machine"] != _machine():
+        parser.error(f"--readme: what is stored was measured on {stored['machine']}, and this is {_machine()}")
 
 
 def _cpus(text: str) -> list[int]:

@@ -299,3 +299,25 @@ def test_what_is_only_tried_does_not_become_a_figure() -> None:
 
     assert done.returncode == 2
     assert "no figure" in done.stderr
+
+
+def test_the_documentation_is_written_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
+    for path, text in (("README.md", "README"), ("docs/benchmarks.md", "docs")):
+        assert (ROOT / path).is_file(), text
+    before = [(ROOT / path).read_bytes() for path in ("README.md", "docs/benchmarks.md")]
+    stored = tmp_path / "stored.json"
+    every = dict.fromkeys((*ROWS, *TABLES), RESULT)
+    for results, said in (
+        ({"pipeline_2_8_1": RESULT}, "there is none of pipeline_5_5_5"),
+        ({**every, "loop_gap": {**RESULT, "quick": True}}, "what is stored of loop_gap is no figure"),
+        ({**every, "loop_gap": {"error": "it broke"}}, "what is stored of loop_gap is no figure"),
+    ):
+        stored.write_text(json.dumps({"machine": {}, "results": results}))
+        done = benchmarks("--from", stored, "--readme")
+        assert done.returncode == 2
+        assert said in done.stderr
+    stored.write_text(json.dumps({"machine": {"cpus": 1000}, "results": every}))
+    done = benchmarks("--from", stored, "--readme", "loop_gap")
+    assert done.returncode == 2
+    assert "was measured on {'cpus': 1000}" in done.stderr
+    assert before == [(ROOT / path).read_bytes() for path in ("README.md", "docs/benchmarks.md")]

@@ -269,6 +269,26 @@ def test_what_is_freed_the_moment_a_device_is_lost_is_not_in_use_any_more() -> N
     machine.shutdown()
 
 
+@pytest.mark.parametrize("nbytes", [512, 1 << 20])
+def test_the_task_that_a_device_is_lost_at_needs_its_memory_no_more(nbytes: int) -> None:
+    machine = Emulator(Config(devices=1, strict=True))
+    machine.acl.init()
+    for _ in range(10):
+        npu = Driver(machine)
+        stream, (pinned, _) = npu.stream(), npu.pinned(np.ones(nbytes, np.uint8))
+        target = npu.device(nbytes)
+        machine.faults.lose_device(0, at_task=1)
+        npu.ok(npu.rt.memcpy_async(target, nbytes, pinned, nbytes, 1, stream))
+        assert npu.rt.synchronize_stream_with_timeout(stream, 5000) == 507010
+        npu.rt.free(target)
+        npu.rt.destroy_stream(stream)
+        npu.rt.destroy_context(npu.context)
+        npu.ok(npu.rt.reset_device(0))
+        npu.ok(npu.rt.free_host(pinned))
+    assert [str(violation) for violation in machine.report().violations] == []
+    machine.shutdown()
+
+
 def test_a_call_that_is_under_way_when_its_device_is_lost_queues_nothing(machine: Emulator) -> None:
     npu = Driver(machine)
     stream, a, b = npu.stream(), npu.upload(np.ones(4)), npu.upload(np.zeros(4))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import threading
 import time
 import weakref
@@ -13,6 +14,7 @@ from typing import Any
 import anyio
 import pytest
 
+from aioascend.runtime import signal as signal_module
 from aioascend.runtime.background import done_within
 from aioascend.runtime.ports import LoopPort, current_port
 from aioascend.runtime.signal import Signal
@@ -162,6 +164,7 @@ async def test_the_loop_of_a_signal_s_first_waiter_can_be_roused_before_it_is_se
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     wakes = []
+    monkeypatch.setattr(signal_module, "_PROCESSORS", 2)
     monkeypatch.setattr(LoopPort, "wake", lambda self: wakes.append(self))
     signal = Signal()
     signal.rouse()  # made for nobody
@@ -172,6 +175,9 @@ async def test_the_loop_of_a_signal_s_first_waiter_can_be_roused_before_it_is_se
     assert wakes == [port]
     assert not signal.is_set
     assert not future.done()
+    monkeypatch.setattr(signal_module, "_PROCESSORS", 1)
+    signal.rouse()
+    monkeypatch.setattr(signal_module, "_PROCESSORS", 2)
     signal.leave(future)
     signal.rouse()
     assert wakes == [port]
@@ -201,3 +207,38 @@ async def test_a_signal_that_is_set_while_its_waiter_registers_is_seen(monkeypat
     with anyio.fail_after(5):
         await signal.wait()
     assert signal._waiters == {}
+
+
+class Hit(BaseException):
+    """What a signal handler raises, in the middle of whatever was being done."""
+
+
+def test_a_thread_that_is_hit_anywhere_in_its_wait_is_told_so_and_can_wait_again() -> None:
+    def hit_at(number: int) -> bool:
+        """Whether the wait has so many lines."""
+        lines = 0
+
+        def trace(frame: Any, event: str, _: Any) -> Any:
+            nonlocal lines
+            if event == "line":
+                lines += 1
+                if lines == number:
+                    raise Hit
+            return trace
+
+        signal, before = Signal(), sys.gettrace()
+        sys.settrace(trace)
+        try:
+            signal.wait_blocking(0.001)
+        except Hit:
+            return True
+        finally:
+            sys.settrace(before)
+            signal.set(lambda port: port.wake())
+            assert signal.wait_blocking(5)
+        return False
+
+    number = 1
+    while hit_at(number):
+        number += 1
+    assert number > 5

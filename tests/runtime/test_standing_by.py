@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import sys
 import threading
@@ -15,8 +16,10 @@ import pytest
 import aioascend
 from aioascend.emulator import Emulator
 from aioascend.runtime import device_loop as module
+from aioascend.runtime import signal as signal_module
 from aioascend.runtime.device_loop import DeviceLoop
 from aioascend.runtime.ports import LoopPort
+from aioascend.runtime.signal import Signal
 from tests import kit
 
 LONG_S = 60.0
@@ -251,6 +254,7 @@ async def test_a_lone_caller_s_loop_is_roused_while_its_outcome_is_made(
     emulator: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wakes: list[bool] = []
+    monkeypatch.setattr(signal_module, "_PROCESSORS", 2)
 
     def wake(self: LoopPort) -> bool:
         wakes.append(bool(self._over))
@@ -262,6 +266,21 @@ async def test_a_lone_caller_s_loop_is_roused_while_its_outcome_is_made(
         monkeypatch.setattr(LoopPort, "wake", wake)
         np.testing.assert_array_equal((await session.infer(np.zeros(4, np.float32)))[0], [1] * 4)
     assert wakes[:2] == [False, True]  # before there was anything to tell, and then
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+async def test_nobody_is_roused_early_while_others_wait(
+    depth: int, emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roused: list[int] = []
+    async with aioascend.Session(kit.add(1.0), devices="emulator:0", depth=depth) as session:
+        pipeline = session._usable()
+        monkeypatch.setattr(Signal, "rouse", lambda self: roused.append(len(pipeline._live)))
+        x = np.zeros(4, np.float32)
+        for outputs in await asyncio.gather(*(session.infer(x) for _ in range(20))):
+            np.testing.assert_array_equal(outputs[0], [1] * 4)
+    assert len(roused) <= 1  # the last one is alone
+    assert set(roused) <= {1}
 
 
 async def test_an_input_that_is_refused_rouses_to_no_harm(emulator: Emulator) -> None:

@@ -130,6 +130,20 @@ def test_once_a_stream_that_hung_is_gone_those_that_waited_behind_it_have_time(a
     assert not teardown.stuck
 
 
+def test_what_waited_is_given_its_time_once_however_many_streams_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(teardowns.time, "monotonic", lambda: now)
+    driver = Streams(synchronize_stream=False, abort_stream=False)
+    teardown = Teardown(driver, seconds=2.0)  # type: ignore[arg-type]
+    for stream in range(10):
+        teardown.finish_stream(stream)
+        (_, (_, milliseconds)) = [one for one in driver.calls if one[0] == "synchronize_stream"][-1]
+        now += milliseconds / 1000
+        teardown.destroy_stream(stream)
+    assert 100 + 2 < now < 100 + 2 + teardowns._BEHIND_S + 0.1
+    assert not teardown.stuck
+
+
 def test_a_healthy_close_waits_for_what_is_behind_a_stream_that_hung_without_a_limit() -> None:
     driver = Streams(synchronize_stream=[False, True, True])
     torn_down(driver, seconds=None).finish_stream(STREAM + 1)

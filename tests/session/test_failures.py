@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
+import weakref
 
 import numpy as np
 import pytest
 
 import aioascend
 from aioascend.emulator import Emulator
+from aioascend.runtime.request import Request
 from tests import kit
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("emulator")
 
@@ -107,3 +112,37 @@ async def test_a_failure_of_another_session_on_the_same_device_is_not_ours() -> 
         results = await asyncio.gather(*failing, *working, return_exceptions=True)
         assert all(isinstance(result, aioascend.ExecutionFailed) for result in results[:20])
         assert [result[0][0] for result in results[20:]] == [i + 1 for i in range(20)]  # type: ignore[index]
+
+
+@pytest.mark.parametrize("way", ["infer", "with a limit", "infer_sync", "pinned", "ticket"])
+async def test_a_failure_that_was_handled_keeps_nothing_of_its_caller(way: str) -> None:
+    """No cycle through the traceback: what the caller's frames hold is gone at once, not when the collector comes."""
+
+    class Held:
+        pass
+
+    async def caller(session: aioascend.Session) -> weakref.ref[Held]:
+        held = Held()
+        with contextlib.suppress(aioascend.ExecutionFailed):
+            if way == "infer_sync":
+                await asyncio.to_thread(session.infer_sync, at(9))
+            elif way == "pinned":
+                async with session.request() as request:
+                    request.inputs["index"][:] = 9
+                    await request.run()
+            elif way == "ticket":
+                await (await session.submit(at(9)))
+            else:
+                await session.infer(at(9), timeout=20 if way == "with a limit" else None)
+            raise AssertionError("it was answered")
+        return weakref.ref(held)
+
+    async with aioascend.Session(kit.out_of_bounds()) as session:
+        gc.collect()
+        gc.disable()
+        try:
+            gone = await asyncio.ensure_future(caller(session))
+            await eventually(lambda: gone() is None)
+            await eventually(lambda: not any(isinstance(one, Request) for one in gc.get_objects()))
+        finally:
+            gc.enable()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+import gc
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import anyio
 import numpy as np
 import pytest
+import uvloop
 
 import aioascend
 from aioascend.emulator import Profile
@@ -189,3 +192,33 @@ async def test_map_refuses_what_is_no_iterable() -> None:
     async with aioascend.Session(kit.add(1)) as session:
         with pytest.raises(aioascend.InvalidInput, match="map: wanted an iterable"):
             session.map(7)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+@pytest.mark.parametrize("turns", [1, 2, 3, 5, 8, 20])
+def test_a_map_that_is_thrown_away_with_its_loop_says_nothing(
+    turns: int, new_loop: Callable[[], asyncio.AbstractEventLoop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", said.append)
+    with aioascend.Session(kit.add(1)) as session:
+
+        async def use() -> None:
+            async for _ in session.map([np.full(4, i, np.float32) for i in range(50)]):
+                pass
+
+        async def main() -> None:
+            task = asyncio.ensure_future(use())
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            for other in asyncio.all_tasks():
+                other._log_destroy_pending = False  # type: ignore[attr-defined]
+
+        loop = new_loop()
+        loop.run_until_complete(main())
+        loop.close()
+        del loop
+        gc.collect()
+        assert session.infer_sync(np.zeros(4, np.float32))[0].tolist() == [1] * 4
+    assert not said
