@@ -129,6 +129,27 @@ def test_who_is_roused_for_nothing_leaves_nothing_undone(loop: DeviceLoop) -> No
     helper.join()
 
 
+def test_of_two_that_rouse_at_once_one_wakes_it(loop: DeviceLoop) -> None:
+    helper, lock = Helper(loop).waits(), loop._lock
+
+    class Late:
+        """The lock, for which somebody else was faster."""
+
+        def __enter__(self) -> None:
+            loop._lock = lock
+            loop.rouse()
+            lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            lock.release()
+
+    loop._lock = Late()  # type: ignore[assignment]
+    loop.rouse()
+    helper.join()
+    assert helper.returned == [True]
+    assert loop.call(lambda: 7).result(5) == 7
+
+
 def test_a_forked_child_rouses_nobody(loop: DeviceLoop) -> None:
     helper = Helper(loop).waits()
     with pytest.MonkeyPatch.context() as patch:
