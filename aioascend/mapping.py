@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any
@@ -47,6 +48,7 @@ async def _map_ordered(submit: Submit, items: Items, ahead: int) -> AsyncIterato
     loop, feeding = asyncio.get_running_loop(), feed()
     # A task of its own, because a result must not wait until a slow source has its next item.
     feeder = loop.create_task(feeding, name="aioascend-map")
+    ticket: Ticket[Any] | None = None
     try:
         while True:
             while not tickets:
@@ -63,14 +65,21 @@ async def _map_ordered(submit: Submit, items: Items, ahead: int) -> AsyncIterato
             freed.set()
         await feeder  # raises what the source or a submission raised, after the results before it
     finally:
-        if loop.is_closed():  # this was thrown away with it
-            feeding.close()
-        else:
-            feeder.cancel()
-            await asyncio.gather(feeder, return_exceptions=True)
-        for left in tickets:
-            if left is not None:
-                left.cancel()
+        try:
+            if loop.is_closed():  # this was thrown away with it
+                with contextlib.suppress(RuntimeError):  # a source that wants to wait once more, without a loop
+                    feeding.close()
+            else:
+                feeder.cancel()
+                await asyncio.gather(feeder, return_exceptions=True)
+        finally:
+            for left in tickets:
+                if left is not None:
+                    left.cancel()
+            tickets.clear()
+            # What is raised has this frame in its traceback, and must not be kept by it (see `Request.result`).
+            del feeder, feeding
+            ticket = left = None
 
 
 async def _each(items: Items) -> AsyncIterator[Any]:

@@ -166,7 +166,8 @@ class MemoryCalls:
         block = device.memory.blocks.get(address)
         if block is not None and (block.users or block.loans):
             self._in_use(block, "acl.rt.free")
-        if self._races is not None and block is not None and not block.internal:
+        # A lost device touches nothing more, whatever was queued in the moment before.
+        if self._races is not None and block is not None and not (block.internal or device.lost):
             self._races.host(block, address, block.size, True, "acl.rt.free", codes.PARAM_INVALID)
         if block is None or block.internal or device.memory.release(address) is None:
             freed = address in device.memory.freed
@@ -196,7 +197,7 @@ class MemoryCalls:
         block = self._process.pinned.get(address)
         if block is not None and (block.users or block.loans):
             self._in_use(block, "acl.rt.free_host")
-        if self._races is not None:
+        if self._races is not None and not self._process.on_lost_device():
             self._races.host(block, address, block.size if block else 0, True, "acl.rt.free_host", codes.PARAM_INVALID)
         block = self._process.pinned.remove(address)
         if block is None:

@@ -80,6 +80,8 @@ _BRIEF = 100e-6
 _MEASURED = 16
 _TURN = 1e-3
 
+_LOOK_S = 0.02  # between two looks at whether a thread that is to end has gone to tell of a failure instead
+
 _HUNG = Fault(codes.SUCCESS, "a task that never ends")
 
 
@@ -111,6 +113,7 @@ class Engine:
         self.sabotage: Callable[[Work], int | None] | None = None
         self.hosts: set[HostWaiter] = set()
         self.on_fault: Callable[[Work, Fault], None] | None = None
+        self._telling: set[threading.Thread] = set()  # the threads that are in it
         # how many tasks a stream holds, and what waits for room when one more is to be submitted
         self.depth = 1 << 62
         self.on_full: Callable[[Stream, str], None] = lambda stream, call: None
@@ -222,13 +225,17 @@ class Engine:
             self._parked.clear()
 
     def join(self, timeout: float) -> bool:
-        """Wait for the threads to end; False when some have not. Never waits for threads that a fork left behind."""
+        """Wait for the threads to end; False when some have not. Never waits for threads that a fork left behind.
+
+        Nor for one that is in a function of the program's, which may wait for what the caller holds: it ends after it.
+        """
         if self.pid != os.getpid():
             return True
         end = perf_counter() + timeout
         for thread in self._threads:
             if thread is not threading.current_thread():
-                thread.join(max(0.0, end - perf_counter()))
+                while thread.is_alive() and thread not in self._telling and (left := end - perf_counter()) > 0:
+                    thread.join(min(left, _LOOK_S))
         return not self.threads
 
     def _serve(self) -> None:
@@ -486,10 +493,14 @@ class Engine:
     def _tell(self, work: Work, fault: Fault) -> None:
         """Tell the program about a failed task. The lock is not held: its function may call anything."""
         if self.on_fault is not None and fault is not _HUNG:
+            thread = threading.current_thread()
+            self._telling.add(thread)
             try:
                 self.on_fault(work, fault)
             except Exception:
                 traceback.print_exc()
+            finally:
+                self._telling.discard(thread)
 
     def _finish(self, work: Work, fault: Fault | None) -> None:
         if fault is _HUNG:

@@ -135,7 +135,7 @@ class Request:
         error = self.error
         if error is not None:
             try:
-                raise error
+                raise error.with_traceback(None)  # a ticket raises it as often as it is awaited
             finally:
                 # The traceback has this frame. If that had the request, which has the error, whatever the caller's
                 # frames hold would be kept until the garbage collector comes; the same wherever this is called.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -266,6 +267,80 @@ def test_what_is_freed_the_moment_a_device_is_lost_is_not_in_use_any_more() -> N
     machine.faults.lose_device(0)
     assert freed == [(0, 0)]
     assert [str(violation) for violation in machine.report().violations] == []
+    machine.shutdown()
+
+
+def test_what_was_queued_the_moment_before_a_device_was_lost_is_freed_without_a_race(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine = Emulator(Config(devices=1, strict=True))
+    machine.acl.init()
+    npu = Driver(machine)
+    stream, target = npu.stream(), npu.device(64)
+    results: list[int] = []
+
+    def elsewhere(call: Callable[..., int], *args: int) -> None:
+        def run() -> None:
+            npu.rt.set_context(npu.context)
+            results.append(call(*args))
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join(5)
+
+    races: Any = machine._process.races
+    engine: Any = machine._process.devices[0].engine  # type: ignore[union-attr]
+    settled, stop = races.settled, engine.stop
+
+    def settle_and_queue(streams: Any) -> None:
+        settled(streams)
+        if not results:
+            elsewhere(npu.rt.memset_async, target, 64, 1, 64, stream)
+
+    def free_and_stop(*code: int) -> None:
+        if len(results) == 1:
+            elsewhere(npu.rt.free, target)
+        stop(*code)
+
+    monkeypatch.setattr(races, "settled", settle_and_queue)
+    monkeypatch.setattr(engine, "stop", free_and_stop)
+    machine.faults.lose_device(0)
+    assert results == [0, 0]
+    assert [str(violation) for violation in machine.report().violations] == []
+    machine.shutdown()
+
+
+@pytest.mark.parametrize("call", ["set_device", "lose_device"])
+def test_a_reset_does_not_wait_for_a_function_that_waits_for_it(call: str) -> None:
+    machine = Emulator(Config(devices=1))
+    machine.acl.init()
+    npu = Driver(machine)
+    stream, a, b = npu.stream(), npu.upload(np.ones(4)), npu.upload(np.zeros(4))
+    told, reset, over = threading.Event(), threading.Event(), threading.Event()
+
+    def failed(_: int) -> None:
+        told.set()
+        reset.wait(5)
+        if call == "set_device":
+            npu.rt.set_device(0)
+        else:
+            machine.faults.lose_device(0)
+        over.set()
+
+    npu.ok(npu.rt.set_exception_info_callback(failed))
+    machine.faults.fail_task("copy", 507013)
+    npu.ok(npu.rt.memcpy_async(b, 32, a, 32, 3, stream))
+    assert told.wait(5)
+    machine.faults.lose_device(0)
+    npu.rt.destroy_stream_force(stream)
+    timer = threading.Timer(0.1, reset.set)  # when the device is being closed
+    timer.start()
+    before = time.monotonic()
+    npu.rt.destroy_context(npu.context)
+    npu.rt.reset_device(0)
+    assert over.wait(10)
+    assert time.monotonic() - before < 10  # the threads of a device are waited for for 30 s
+    timer.join()
     machine.shutdown()
 
 

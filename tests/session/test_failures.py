@@ -114,7 +114,9 @@ async def test_a_failure_of_another_session_on_the_same_device_is_not_ours() -> 
         assert [result[0][0] for result in results[20:]] == [i + 1 for i in range(20)]  # type: ignore[index]
 
 
-@pytest.mark.parametrize("way", ["infer", "with a limit", "infer_sync", "pinned", "ticket"])
+@pytest.mark.parametrize(
+    "way", ["infer", "with a limit", "infer_sync", "pinned", "ticket", "map", "map of a wrong input"]
+)
 async def test_a_failure_that_was_handled_keeps_nothing_of_its_caller(way: str) -> None:
     """No cycle through the traceback: what the caller's frames hold is gone at once, not when the collector comes."""
 
@@ -123,7 +125,7 @@ async def test_a_failure_that_was_handled_keeps_nothing_of_its_caller(way: str) 
 
     async def caller(session: aioascend.Session) -> weakref.ref[Held]:
         held = Held()
-        with contextlib.suppress(aioascend.ExecutionFailed):
+        with contextlib.suppress(aioascend.ExecutionFailed, aioascend.InvalidInput):
             if way == "infer_sync":
                 await asyncio.to_thread(session.infer_sync, at(9))
             elif way == "pinned":
@@ -132,6 +134,9 @@ async def test_a_failure_that_was_handled_keeps_nothing_of_its_caller(way: str) 
                     await request.run()
             elif way == "ticket":
                 await (await session.submit(at(9)))
+            elif way.startswith("map"):
+                async for _ in session.map([at(9) if way == "map" else "no"]):
+                    pass
             else:
                 await session.infer(at(9), timeout=20 if way == "with a limit" else None)
             raise AssertionError("it was answered")
@@ -146,3 +151,14 @@ async def test_a_failure_that_was_handled_keeps_nothing_of_its_caller(way: str) 
             await eventually(lambda: not any(isinstance(one, Request) for one in gc.get_objects()))
         finally:
             gc.enable()
+
+
+async def test_a_ticket_that_is_awaited_again_and_again_keeps_none_of_those_who_did() -> None:
+    async with aioascend.Session(kit.out_of_bounds()) as session:
+        ticket = await session.submit(at(9))
+        depths = []
+        for _ in range(5):
+            with pytest.raises(aioascend.ExecutionFailed) as caught:
+                await ticket
+            depths.append(len(caught.traceback))
+        assert len(set(depths)) == 1

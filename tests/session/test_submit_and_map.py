@@ -6,6 +6,7 @@ import asyncio
 import gc
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
 
 import anyio
 import numpy as np
@@ -14,6 +15,7 @@ import uvloop
 
 import aioascend
 from aioascend.emulator import Profile
+from aioascend.mapping import map_ordered
 from tests import kit
 
 pytestmark = pytest.mark.usefixtures("emulator")
@@ -222,3 +224,54 @@ def test_a_map_that_is_thrown_away_with_its_loop_says_nothing(
         gc.collect()
         assert session.infer_sync(np.zeros(4, np.float32))[0].tolist() == [1] * 4
     assert not said
+
+
+@pytest.mark.skipif(
+    sys.version_info < (3, 13),
+    reason="CPython before 3.13 does not end an asynchronous generator with the coroutine that waits for it",
+)
+def test_a_map_that_is_thrown_away_gives_up_its_runs_though_its_source_wants_to_wait_once_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)  # the source's own
+    submitted: list[Any] = []
+    tasks: list[Any] = []
+
+    class Waits:
+        def cancel(self) -> None:
+            submitted.remove(self)
+
+        def __await__(self) -> Any:
+            yield from asyncio.get_running_loop().create_future()
+
+    async def submit(_: object) -> Any:
+        submitted.append(Waits())
+        return submitted[-1]
+
+    async def source() -> AsyncIterator[int]:
+        try:
+            for number in range(5):
+                yield number
+            await asyncio.get_running_loop().create_future()
+        finally:
+            await asyncio.sleep(0)
+
+    async def use() -> None:
+        async for _ in map_ordered(submit, source(), 10):
+            pass
+
+    async def main() -> None:
+        tasks.append(asyncio.ensure_future(use()))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        for other in asyncio.all_tasks():
+            other._log_destroy_pending = False  # type: ignore[attr-defined]
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(main())
+    assert len(submitted) == 5
+    loop.close()
+    tasks[0].get_coro().close()  # as the garbage collector does
+    assert not submitted
+    tasks.clear()
+    gc.collect()
